@@ -1,0 +1,1 @@
+# Benchmarks: one command per table in the README.

@@ -1,0 +1,114 @@
+/*
+ * model.h
+ *	  The model: open a checkpoint, run a step over a batch of sequences, get logits for the rows asked.
+ *
+ * The scheduler knows nothing of layers; the model knows nothing of requests. A Dsv3Model is immutable after opening,
+ * apart from its scratch memory and thread pool, which one dsv3_model_step call uses at a time (one caller thread).
+ *
+ * Bit-identity. The logits of a position are a function of the model, the weight mode and the token ids up to that
+ * position, and of nothing else: not of the batch neighbours, the chunk size, the thread count, the block numbers or the
+ * instruction set (the sets that claim exactness say so in their ops table). Every reduction inside has an order fixed by
+ * the model's shape and absolute positions.
+ */
+#ifndef DSV3_MODEL_H
+#define DSV3_MODEL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+typedef struct Dsv3Model Dsv3Model;
+typedef struct Dsv3Kv Dsv3Kv;
+
+typedef enum Dsv3WeightMode
+{
+	DSV3_WEIGHTS_STORED, /* as in the files: F32, BF16, F16, FP8 used in place from the mapping */
+	DSV3_WEIGHTS_F32,    /* everything widened to F32 in memory */
+	DSV3_WEIGHTS_BF16,   /* matrices rounded to BF16 in memory */
+	DSV3_WEIGHTS_INT8,   /* matrices as 8-bit groups with exact integer dot products; norms, router, embedding as stored */
+} Dsv3WeightMode;
+
+typedef struct Dsv3ModelOptions
+{
+	Dsv3WeightMode weights;
+	int threads;          /* compute threads including the caller; 0: one per usable CPU */
+	const char *isa;      /* "ref", "avx2", "avx512"; NULL: the best this CPU has */
+	bool expanded;        /* attention in the expanded form everywhere (tests); default: absorbed where it pays */
+} Dsv3ModelOptions;
+
+typedef struct Dsv3ModelInfo
+{
+	char architecture[64];    /* "DeepseekV3ForCausalLM" */
+	char digest[65];          /* SHA-256 of config and tensor bytes' directory, lower-case hex; see model.c for what it covers */
+	char weights[16];         /* "f32", "bf16", "f16", "fp8", "int8", "mixed" */
+	char isa[16];             /* the ops table in use */
+	int vocab_size;
+	int hidden_size;
+	int n_layers;
+	int n_routed_experts;     /* 0: dense */
+	int n_experts_per_token;
+	int max_positions;        /* max_position_embeddings */
+	int threads;
+	int64_t params_total;
+	int64_t params_active;    /* per token, embedding lookup not counted, output matrix counted */
+	int64_t weight_bytes;     /* mapped or allocated */
+	int64_t bytes_per_token;  /* weight bytes read to decode one token with a batch of one */
+	int64_t kv_bytes_per_position; /* all layers */
+	int32_t eos_ids[16];      /* generation_config.json, else config.json */
+	int n_eos;
+	int32_t bos_id;           /* -1: none */
+} Dsv3ModelInfo;
+
+/* Open a Hugging Face directory. NULL and *err on any problem; a hostile file is refused with the file, the tensor and
+ * the reason. The directory's files stay mapped read-only until close. */
+extern Dsv3Model *dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *err);
+extern void dsv3_model_close(Dsv3Model *model);
+extern const Dsv3ModelInfo *dsv3_model_info(const Dsv3Model *model);
+
+/*
+ * The cache: a pool of fixed blocks. One block holds DSV3_KV_BLOCK consecutive positions of one sequence in every
+ * layer; each row is the latent (after its norm) and the rotated shared key, F32. Blocks are numbered 0..n-1; who
+ * uses which block is the scheduler's business.
+ */
+#define DSV3_KV_BLOCK 32
+
+extern Dsv3Kv *dsv3_kv_open(const Dsv3Model *model, int n_blocks, Dsv3Error *err);
+extern void dsv3_kv_close(Dsv3Kv *kv);
+extern int dsv3_kv_blocks(const Dsv3Kv *kv);
+extern size_t dsv3_kv_block_bytes(const Dsv3Model *model);
+
+typedef enum Dsv3Want
+{
+	DSV3_WANT_NONE, /* only fill the cache */
+	DSV3_WANT_LAST, /* logits of the last position given */
+	DSV3_WANT_ALL,  /* logits of every position given */
+} Dsv3Want;
+
+/* One sequence's part of a step. */
+typedef struct Dsv3StepSeq
+{
+	const int32_t *tokens; /* n_tokens ids, each in [0, vocab_size) */
+	int n_tokens;          /* >= 1 */
+	int position;          /* absolute position of tokens[0]; rows 0..position-1 are already in the cache */
+	const int32_t *blocks; /* block table, covers position + n_tokens rows */
+	int n_blocks;
+	Dsv3Want want;
+} Dsv3StepSeq;
+
+/*
+ * Run one step. Every id, position and block number is checked first (22023 on a bad one, nothing is touched).
+ * logits receives the wanted rows in order, each vocab_size F32, consecutive. abort_flag (may be NULL) is looked at
+ * between layers: when it becomes true the step stops and returns false with 57014; the cache rows of this step are then
+ * undefined, earlier rows are intact.
+ */
+extern bool dsv3_model_step(Dsv3Model *model, Dsv3Kv *kv, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
+							const atomic_bool *abort_flag, Dsv3Error *err);
+
+/* Tokens each routed expert has computed since opening, [n_layers][n_routed_experts] with zero rows for dense
+ * layers; written by the step, readable any time. */
+extern const atomic_uint_least64_t *dsv3_model_expert_counts(const Dsv3Model *model);
+
+#endif /* DSV3_MODEL_H */

@@ -1,0 +1,2 @@
+# The regression inputs, in order; each has sql/<name>.sql and expected/<name>.out.
+DSV3_REGRESS =

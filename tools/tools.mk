@@ -1,0 +1,1 @@
+# Model makers, oracle, lint and format.
