@@ -26,7 +26,13 @@ engine: $(ENGINE_BIN)
 $(ENGINE_BUILD)/%_avx2.o: ISA_FLAGS = -mavx2 -mfma -mf16c
 $(ENGINE_BUILD)/%_avx512.o: ISA_FLAGS = -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
 
-$(ENGINE_BUILD)/%.o: src/%.c
+# Objects are made again when the compiler or a flag changes (-Werror changes no object).
+$(ENGINE_BUILD)/engine.flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(ENGINE_CC) $(filter-out -Werror,$(ENGINE_CFLAGS))' >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(ENGINE_BUILD)/%.o: src/%.c $(ENGINE_BUILD)/engine.flags
 	@mkdir -p $(@D)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) $(ISA_FLAGS) -c -o $@ $<
 
