@@ -10,3 +10,10 @@ tiny-model: build/tiny-model/config.json ## write the small random model of the 
 build/tiny-model/config.json: tools/tiny_model.py $(MODEL_LIB)
 	@mkdir -p build
 	@$(PYTHON) tools/tiny_model.py build/tiny-model
+
+.PHONY: oracle-checkpoints
+
+oracle-checkpoints: build/oracle-checkpoints/.made ## make the random checkpoints of the oracle comparison again
+build/oracle-checkpoints/.made: tools/make_checkpoints.py $(MODEL_LIB)
+	@$(PYTHON) tools/make_checkpoints.py build/oracle-checkpoints
+	@touch $@
