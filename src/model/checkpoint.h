@@ -30,31 +30,32 @@ typedef struct Dsv3LayerWeights
 	const float *input_norm;          /* [H] */
 	const float *post_attention_norm; /* [H] */
 
-	Dsv3Weight q;            /* [A (N + R), H], only when q_lora_rank is 0 */
-	Dsv3Weight q_a;          /* [Rq, H] */
-	const float *q_a_bias;   /* [Rq] or NULL */
-	const float *q_a_norm;   /* [Rq] */
-	Dsv3Weight q_b;          /* [A (N + R), Rq]; head h: N rows nope, then R rows rope */
-	Dsv3Weight kv_a;         /* [C + R, H]; C rows latent, then R rows shared rope key */
-	const float *kv_a_bias;  /* [C + R] or NULL */
-	const float *kv_a_norm;  /* [C] */
-	Dsv3Weight kv_b;         /* [A (N + V), C]; head h: N rows key, then V rows value; see Dsv3Packer about its type */
-	Dsv3Weight o;            /* [H, A V] */
-	const float *o_bias;     /* [H] or NULL */
+	Dsv3Weight q;           /* [A (N + R), H], only when q_lora_rank is 0 */
+	Dsv3Weight q_a;         /* [Rq, H] */
+	const float *q_a_bias;  /* [Rq] or NULL */
+	const float *q_a_norm;  /* [Rq] */
+	Dsv3Weight q_b;         /* [A (N + R), Rq]; head h: N rows nope, then R rows rope */
+	Dsv3Weight kv_a;        /* [C + R, H]; C rows latent, then R rows shared rope key */
+	const float *kv_a_bias; /* [C + R] or NULL */
+	const float *kv_a_norm; /* [C] */
+	Dsv3Weight
+		kv_b;     /* [A (N + V), C]; head h: N rows key, then V rows value; see Dsv3Packer about its type */
+	Dsv3Weight o; /* [H, A V] */
+	const float *o_bias; /* [H] or NULL */
 
 	bool moe;
-	Dsv3Mlp dense;           /* width F; only when not moe */
-	const float *router;     /* [E, H] */
+	Dsv3Mlp dense;            /* width F; only when not moe */
+	const float *router;      /* [E, H] */
 	const float *router_bias; /* [E]; NULL for V2 */
-	Dsv3Mlp *experts;        /* [E], width Fm */
-	Dsv3Mlp shared;          /* width S Fm; absent when S is 0 */
+	Dsv3Mlp *experts;         /* [E], width Fm */
+	Dsv3Mlp shared;           /* width S Fm; absent when S is 0 */
 } Dsv3LayerWeights;
 
 typedef struct Dsv3Weights
 {
-	Dsv3Weight embed;        /* [vocab, H]; never INT8 */
-	Dsv3Weight head;         /* [vocab, H]; the same memory as embed when tied, unless the mode packs it */
-	const float *final_norm; /* [H] */
+	Dsv3Weight embed;         /* [vocab, H]; never INT8 */
+	Dsv3Weight head;          /* [vocab, H]; the same memory as embed when tied, unless the mode packs it */
+	const float *final_norm;  /* [H] */
 	Dsv3LayerWeights *layers; /* [L] */
 } Dsv3Weights;
 
@@ -62,11 +63,11 @@ typedef struct Dsv3Weights
 typedef enum Dsv3MatrixRole
 {
 	DSV3_MATRIX_HEAD,
-	DSV3_MATRIX_Q,    /* q, q_a, q_b */
+	DSV3_MATRIX_Q, /* q, q_a, q_b */
 	DSV3_MATRIX_KV_A,
 	DSV3_MATRIX_KV_B,
 	DSV3_MATRIX_O,
-	DSV3_MATRIX_MLP,  /* dense and shared */
+	DSV3_MATRIX_MLP, /* dense and shared */
 	DSV3_MATRIX_EXPERT,
 } Dsv3MatrixRole;
 
@@ -88,26 +89,28 @@ typedef void (*Dsv3ParallelFor)(void *context, int64_t n, void (*fn)(void *arg, 
 typedef struct Dsv3CheckpointOptions
 {
 	Dsv3WeightMode weights;
-	const Dsv3Packer *packer;  /* required for DSV3_WEIGHTS_INT8 */
-	Dsv3ParallelFor parallel;  /* NULL: convert on the calling thread */
+	const Dsv3Packer *packer; /* required for DSV3_WEIGHTS_INT8 */
+	Dsv3ParallelFor parallel; /* NULL: convert on the calling thread */
 	void *parallel_context;
-	bool check_only;           /* resolve and check everything, but leave router NULL and convert nothing (inspect) */
+	bool check_only; /* resolve and check everything, but leave router NULL and convert nothing (inspect) */
 } Dsv3CheckpointOptions;
 
 typedef struct Dsv3CheckpointInfo
 {
-	char digest[65];          /* see digest.c for what it covers */
-	char weights[16];         /* as Dsv3ModelInfo.weights */
-	int64_t params_total;     /* of the main model; MTP layers and ignored tensors not counted, a tied head once */
-	int64_t params_active;    /* per token: embedding lookup not counted, output matrix counted, K of E experts */
-	int64_t weight_bytes;     /* what the forward pass can touch: matrices in their final type plus F32 vectors */
-	int64_t bytes_per_token;  /* read to decode one token alone: K of E experts, one embedding row */
-	int64_t mapped_bytes;     /* of files mapped */
-	int64_t arena_bytes;      /* allocated for converted matrices, vectors and aligned copies */
+	char digest[65];  /* see digest.c for what it covers */
+	char weights[16]; /* as Dsv3ModelInfo.weights */
+	int64_t
+		params_total; /* of the main model; MTP layers and ignored tensors not counted, a tied head once */
+	int64_t
+		params_active;    /* per token: embedding lookup not counted, output matrix counted, K of E experts */
+	int64_t weight_bytes; /* what the forward pass can touch: matrices in their final type plus F32 vectors */
+	int64_t bytes_per_token; /* read to decode one token alone: K of E experts, one embedding row */
+	int64_t mapped_bytes;    /* of files mapped */
+	int64_t arena_bytes;     /* allocated for converted matrices, vectors and aligned copies */
 	int n_files;
-	int n_tensors;            /* in all files */
-	int n_mtp_tensors;        /* of MTP layers, not loaded */
-	int n_ignored;            /* rotary buffers and names nobody asked for */
+	int n_tensors;     /* in all files */
+	int n_mtp_tensors; /* of MTP layers, not loaded */
+	int n_ignored;     /* rotary buffers and names nobody asked for */
 } Dsv3CheckpointInfo;
 
 typedef struct Dsv3Checkpoint
@@ -123,7 +126,8 @@ typedef struct Dsv3Checkpoint
  * missing, 58030 it cannot be read, XX001 it is damaged or contradicts itself, 0A000 it is sound but of an unsupported kind,
  * 53200 the mode needs more memory than there is.
  */
-extern Dsv3Checkpoint *dsv3_checkpoint_open(const char *model_dir, const Dsv3CheckpointOptions *options, Dsv3Error *err);
+extern Dsv3Checkpoint *
+dsv3_checkpoint_open(const char *model_dir, const Dsv3CheckpointOptions *options, Dsv3Error *err);
 extern void dsv3_checkpoint_close(Dsv3Checkpoint *checkpoint);
 
 #endif /* DSV3_CHECKPOINT_H */

@@ -18,10 +18,11 @@
 #include "common/error.h"
 
 /* The largest values accepted; far above any published model. A row index of every matrix fits an int32_t. */
-#define DSV3_MAX_VOCAB     (1 << 24)
-#define DSV3_MAX_WIDTH     (1 << 20) /* hidden_size, intermediate_size, moe_intermediate_size */
-#define DSV3_MAX_HEADS     4096
-#define DSV3_MAX_HEAD_DIM  (1 << 16) /* qk_nope_head_dim, qk_rope_head_dim, v_head_dim, and their sums with each other */
+#define DSV3_MAX_VOCAB (1 << 24)
+#define DSV3_MAX_WIDTH (1 << 20) /* hidden_size, intermediate_size, moe_intermediate_size */
+#define DSV3_MAX_HEADS 4096
+#define DSV3_MAX_HEAD_DIM                                                                                    \
+	(1 << 16) /* qk_nope_head_dim, qk_rope_head_dim, v_head_dim, and their sums with each other */
 #define DSV3_MAX_RANK      (1 << 16) /* q_lora_rank, kv_lora_rank */
 #define DSV3_MAX_LAYERS    1024
 #define DSV3_MAX_EXPERTS   16384
@@ -30,8 +31,8 @@
 
 typedef enum Dsv3Routing
 {
-	DSV3_ROUTING_NOAUX_TC,             /* V3: sigmoid; bias only chooses; group score = sum of the two best; -inf mask */
-	DSV3_ROUTING_GREEDY,               /* V2-Lite: softmax over all experts, plain top-k */
+	DSV3_ROUTING_NOAUX_TC, /* V3: sigmoid; bias only chooses; group score = sum of the two best; -inf mask */
+	DSV3_ROUTING_GREEDY,   /* V2-Lite: softmax over all experts, plain top-k */
 	DSV3_ROUTING_GROUP_LIMITED_GREEDY, /* V2: softmax; group score = maximum; masked scores are 0 */
 } Dsv3Routing;
 
@@ -53,20 +54,21 @@ typedef enum Dsv3RopeType
 typedef struct Dsv3Rope
 {
 	Dsv3RopeType type;
-	bool interleaved;         /* pair j is lanes (2j, 2j + 1); otherwise (j, j + R/2) */
+	bool interleaved; /* pair j is lanes (2j, 2j + 1); otherwise (j, j + R/2) */
 	double theta;
-	double factor;            /* 1 when the type has none */
+	double factor;              /* 1 when the type has none */
 	int32_t original_positions; /* original_max_position_embeddings; max_positions when absent */
-	int32_t long_from;        /* first position that uses inv_freq_long */
+	int32_t long_from;          /* first position that uses inv_freq_long */
 	float attention_factor;
-	float *inv_freq;          /* [qk_rope_dim / 2], radians per position */
-	float *inv_freq_long;     /* [qk_rope_dim / 2] */
+	float *inv_freq;      /* [qk_rope_dim / 2], radians per position */
+	float *inv_freq_long; /* [qk_rope_dim / 2] */
 } Dsv3Rope;
 
 typedef struct Dsv3Config
 {
-	char architecture[64]; /* "DeepseekV3ForCausalLM" or "DeepseekV2ForCausalLM" (also for a Kimi text part) */
-	char model_type[32];   /* as in the file: "deepseek_v3", "kimi_k2", "kimi_k25", "deepseek_v2" */
+	char
+		architecture[64]; /* "DeepseekV3ForCausalLM" or "DeepseekV2ForCausalLM" (also for a Kimi text part) */
+	char model_type[32];  /* as in the file: "deepseek_v3", "kimi_k2", "kimi_k25", "deepseek_v2" */
 	bool is_v2;
 	bool nested;           /* read from text_config: tensor names may carry a "language_model." prefix */
 	char stored_dtype[16]; /* torch_dtype or dtype, "" when absent; informative */
@@ -82,11 +84,11 @@ typedef struct Dsv3Config
 	int32_t v_dim;             /* V */
 	int32_t intermediate_size; /* F, dense layers */
 	int32_t max_positions;
-	float rms_norm_eps;        /* input, post-attention and final norms */
-	float latent_norm_eps;     /* q_a and kv_a norms: 1e-6 whatever the file says, as in transformers */
+	float rms_norm_eps;    /* input, post-attention and final norms */
+	float latent_norm_eps; /* q_a and kv_a norms: 1e-6 whatever the file says, as in transformers */
 	bool tie_word_embeddings;
-	bool attention_bias;       /* biases on q_a_proj, kv_a_proj_with_mqa and o_proj */
-	float softmax_scale;       /* (N + R)^-1/2, times m^2 for a scaled rope with mscale_all_dim */
+	bool attention_bias; /* biases on q_a_proj, kv_a_proj_with_mqa and o_proj */
+	float softmax_scale; /* (N + R)^-1/2, times m^2 for a scaled rope with mscale_all_dim */
 	Dsv3Rope rope;
 
 	/* Mixture of experts. Layer i is MoE iff i >= first_dense; first_dense == n_layers when there is none, and then
@@ -99,11 +101,11 @@ typedef struct Dsv3Config
 	int32_t n_group;               /* divides E; 1: no group limit */
 	int32_t topk_group;
 	Dsv3Routing routing;
-	bool norm_topk_prob;           /* always false for V2, whose router never normalises */
+	bool norm_topk_prob; /* always false for V2, whose router never normalises */
 	float routed_scaling_factor;
 
-	int32_t n_mtp_layers;          /* num_nextn_predict_layers said so; their tensors are not loaded */
-	bool fp8_blocks;               /* quantization_config announces 128 x 128 FP8 */
+	int32_t n_mtp_layers; /* num_nextn_predict_layers said so; their tensors are not loaded */
+	bool fp8_blocks;      /* quantization_config announces 128 x 128 FP8 */
 
 	int32_t bos_id;                /* -1: none */
 	int32_t eos_ids[DSV3_MAX_EOS]; /* generation_config.json, else config.json */
@@ -118,8 +120,8 @@ typedef struct Dsv3Config
 extern bool dsv3_config_open(Dsv3Config *config, const char *model_dir, Dsv3Error *err);
 
 /* The same from memory; generation may be NULL. The names stand in messages. */
-extern bool dsv3_config_parse(Dsv3Config *config, const char *json, size_t len, const char *generation, size_t generation_len,
-							  Dsv3Error *err);
+extern bool dsv3_config_parse(Dsv3Config *config, const char *json, size_t len, const char *generation,
+							  size_t generation_len, Dsv3Error *err);
 extern void dsv3_config_close(Dsv3Config *config);
 
 /* Cache bytes of one position in all layers: the latent and the rotated key, F32. */
