@@ -216,6 +216,15 @@ def write_json(path, value):
         out.write("\n")
 
 
+def directory_digest(place):
+    """SHA-256 over the names and bytes of a directory's files."""
+    total = hashlib.sha256()
+    for name in sorted(os.listdir(place)):
+        with open(os.path.join(place, name), "rb") as source:
+            total.update(("%s %s\n" % (name, hashlib.sha256(source.read()).hexdigest())).encode())
+    return total.hexdigest()
+
+
 class OutputDirectory:
     """with OutputDirectory(place) as work: write into `work`; at the end it becomes `place`, replacing an old one."""
 

