@@ -5,7 +5,7 @@
  *
  * In the stored mode matrices are used in place: Dsv3Weight.data points into the read-only mapping of the safetensors
  * file (a tensor that the file puts at an odd address is copied, so data is always aligned for its type). In the other
- * modes every matrix is converted once into one anonymous mapping, 64-byte aligned. Vectors (norms, biases, router
+ * modes every matrix that is not stored so already is converted once into anonymous memory, 64-byte aligned. Vectors (norms, biases, router
  * bias) and router matrices are always F32 in memory and are checked to be finite. All memory belongs to the
  * checkpoint; nothing in it changes after opening, so any number of threads may read it.
  */
@@ -62,6 +62,7 @@ typedef struct Dsv3Weights
 /* What a matrix is for: lets a packer treat one kind its own way. */
 typedef enum Dsv3MatrixRole
 {
+	DSV3_MATRIX_EMBED,
 	DSV3_MATRIX_HEAD,
 	DSV3_MATRIX_Q, /* q, q_a, q_b */
 	DSV3_MATRIX_KV_A,
@@ -118,7 +119,8 @@ typedef struct Dsv3Checkpoint
 	Dsv3Config config;
 	Dsv3Weights weights;
 	Dsv3CheckpointInfo info;
-	struct Dsv3CheckpointPrivate *priv;
+	struct Dsv3TensorFiles *files; /* safetensors.h; for listings */
+	struct Dsv3Arena *arena;
 } Dsv3Checkpoint;
 
 /*

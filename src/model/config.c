@@ -526,3 +526,45 @@ dsv3_config_kv_bytes(const Dsv3Config *config)
 	return (int64_t) config->n_layers * (config->kv_lora_rank + config->qk_rope_dim) *
 		   (int64_t) sizeof(float);
 }
+
+static int64_t
+clamp_count(__int128 n)
+{
+	return n > INT64_MAX ? INT64_MAX : (int64_t) n;
+}
+
+void
+dsv3_config_count(const Dsv3Config *config, Dsv3ParamCounts *counts)
+{
+	__int128 h = config->hidden_size;
+	__int128 a = config->n_heads;
+	__int128 latent = config->kv_lora_rank;
+	__int128 qk = config->qk_nope_dim + config->qk_rope_dim;
+	__int128 rank = config->q_lora_rank;
+	__int128 layers = config->n_layers;
+	__int128 moe = config->n_layers - config->first_dense;
+	__int128 experts = config->n_routed_experts;
+	__int128 q = rank == 0 ? a * qk * h : rank * h + a * qk * rank;
+	__int128 kv = (latent + config->qk_rope_dim) * h + a * (config->qk_nope_dim + config->v_dim) * latent;
+	__int128 embed = (__int128) config->vocab_size * h;
+	__int128 head = config->tie_word_embeddings ? 0 : embed;
+	__int128 attention = layers * (q + kv + h * a * config->v_dim);
+	__int128 dense = (__int128) config->first_dense * 3 * h * config->intermediate_size;
+	__int128 expert = 3 * h * config->moe_intermediate_size;
+	__int128 shared = moe * config->n_shared_experts * expert;
+	__int128 router = moe * experts * h;
+	__int128 bias = config->attention_bias ? rank + latent + config->qk_rope_dim + h : 0;
+	__int128 vectors = layers * (2 * h + rank + latent + bias) + h + (config->is_v2 ? 0 : moe * experts);
+	__int128 fixed = attention + dense + shared + router + vectors;
+
+	counts->embed = clamp_count(embed);
+	counts->head = clamp_count(head);
+	counts->attention = clamp_count(attention);
+	counts->dense = clamp_count(dense);
+	counts->experts = clamp_count(moe * experts * expert);
+	counts->shared = clamp_count(shared);
+	counts->router = clamp_count(router);
+	counts->vectors = clamp_count(vectors);
+	counts->total = clamp_count(fixed + embed + head + moe * experts * expert);
+	counts->active = clamp_count(fixed + embed + moe * config->n_experts_per_token * expert);
+}

@@ -124,6 +124,24 @@ extern bool dsv3_config_parse(Dsv3Config *config, const char *json, size_t len, 
 							  size_t generation_len, Dsv3Error *err);
 extern void dsv3_config_close(Dsv3Config *config);
 
+/* How many parameters the model has, by kind; of all layers together. A count that does not fit is INT64_MAX, which no
+ * model whose tensors exist reaches. */
+typedef struct Dsv3ParamCounts
+{
+	int64_t embed;     /* vocab H */
+	int64_t head;      /* 0 when tied */
+	int64_t attention; /* matrices only */
+	int64_t dense;
+	int64_t experts; /* all E of every MoE layer */
+	int64_t shared;
+	int64_t router;
+	int64_t vectors; /* norms, biases, router bias */
+	int64_t total;   /* without MTP layers */
+	int64_t active;  /* touched by one token: K of E experts, the output matrix, not the embedding lookup */
+} Dsv3ParamCounts;
+
+extern void dsv3_config_count(const Dsv3Config *config, Dsv3ParamCounts *counts);
+
 /* Cache bytes of one position in all layers: the latent and the rotated key, F32. */
 extern int64_t dsv3_config_kv_bytes(const Dsv3Config *config);
 

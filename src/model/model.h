@@ -28,38 +28,39 @@ typedef enum Dsv3WeightMode
 	DSV3_WEIGHTS_STORED, /* as in the files: F32, BF16, F16, FP8 used in place from the mapping */
 	DSV3_WEIGHTS_F32,    /* everything widened to F32 in memory */
 	DSV3_WEIGHTS_BF16,   /* matrices rounded to BF16 in memory */
-	DSV3_WEIGHTS_INT8,   /* matrices as 8-bit groups with exact integer dot products; norms, router, embedding as stored */
+	DSV3_WEIGHTS_INT8, /* matrices as 8-bit groups with exact integer dot products; norms, router, embedding as stored */
 } Dsv3WeightMode;
 
 typedef struct Dsv3ModelOptions
 {
 	Dsv3WeightMode weights;
-	int threads;          /* compute threads including the caller; 0: one per usable CPU */
-	const char *isa;      /* "ref", "avx2", "avx512"; NULL: the best this CPU has */
-	bool expanded;        /* attention in the expanded form everywhere (tests); default: absorbed where it pays */
+	int threads;     /* compute threads including the caller; 0: one per usable CPU */
+	const char *isa; /* "ref", "avx2", "avx512"; NULL: the best this CPU has */
+	bool expanded;   /* attention in the expanded form everywhere (tests); default: absorbed where it pays */
 } Dsv3ModelOptions;
 
 typedef struct Dsv3ModelInfo
 {
-	char architecture[64];    /* "DeepseekV3ForCausalLM" */
-	char digest[65];          /* SHA-256 of config and tensor bytes' directory, lower-case hex; see model.c for what it covers */
-	char weights[16];         /* "f32", "bf16", "f16", "fp8", "int8", "mixed" */
-	char isa[16];             /* the ops table in use */
+	char architecture[64]; /* "DeepseekV3ForCausalLM" */
+	char digest
+		[65]; /* SHA-256 of config and tensor bytes' directory, lower-case hex; see model.c for what it covers */
+	char weights[16]; /* "f32", "bf16", "f16", "fp8", "int8", "mixed" */
+	char isa[16];     /* the ops table in use */
 	int vocab_size;
 	int hidden_size;
 	int n_layers;
-	int n_routed_experts;     /* 0: dense */
+	int n_routed_experts; /* 0: dense */
 	int n_experts_per_token;
-	int max_positions;        /* max_position_embeddings */
+	int max_positions; /* max_position_embeddings */
 	int threads;
 	int64_t params_total;
-	int64_t params_active;    /* per token, embedding lookup not counted, output matrix counted */
-	int64_t weight_bytes;     /* mapped or allocated */
-	int64_t bytes_per_token;  /* weight bytes read to decode one token with a batch of one */
+	int64_t params_active;         /* per token, embedding lookup not counted, output matrix counted */
+	int64_t weight_bytes;          /* mapped or allocated */
+	int64_t bytes_per_token;       /* weight bytes read to decode one token with a batch of one */
 	int64_t kv_bytes_per_position; /* all layers */
-	int32_t eos_ids[16];      /* generation_config.json, else config.json */
+	int32_t eos_ids[16];           /* generation_config.json, else config.json */
 	int n_eos;
-	int32_t bos_id;           /* -1: none */
+	int32_t bos_id; /* -1: none */
 } Dsv3ModelInfo;
 
 /* Open a Hugging Face directory. NULL and *err on any problem; a hostile file is refused with the file, the tensor and

@@ -1,0 +1,346 @@
+/*
+ * checkpoint.c
+ *	  Opening a model directory: configuration, files, names, then the weight mode; see checkpoint.h.
+ *
+ * Conversion works through a list of jobs, one a matrix, made in two passes over the model: the first adds up the memory, which
+ * is reserved at once so that a mode that cannot fit fails before any work is done; the second places every matrix. The
+ * jobs are independent and run wherever the caller's parallel-for puts them.
+ */
+#include "model/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "model/convert.h"
+#include "model/digest.h"
+#include "model/weights.h"
+
+#define PIECE 128 /* columns converted at a time: an FP8 block */
+
+typedef struct Job
+{
+	Dsv3MatrixRole role;
+	Dsv3Weight stored;
+	Dsv3Weight *target; /* gets the new type and place */
+	Dsv3Type type;
+	size_t bytes;
+	void *dst;
+} Job;
+
+typedef struct Plan
+{
+	const Dsv3CheckpointOptions *options;
+	Job *jobs; /* NULL in the counting pass */
+	int64_t n_jobs;
+	size_t bytes; /* of all targets, each rounded up to 64 */
+	bool overflow;
+} Plan;
+
+static const char *
+mode_name(Dsv3WeightMode mode)
+{
+	switch (mode)
+	{
+		case DSV3_WEIGHTS_F32:
+			return "f32";
+		case DSV3_WEIGHTS_BF16:
+			return "bf16";
+		case DSV3_WEIGHTS_INT8:
+			return "int8";
+		case DSV3_WEIGHTS_STORED:
+			break;
+	}
+	return "stored";
+}
+
+/* What the mode makes of a matrix; false when it stays as stored. */
+static bool
+target_of(const Dsv3CheckpointOptions *options, Dsv3MatrixRole role, const Dsv3Weight *w, Dsv3Type *type,
+		  size_t *bytes)
+{
+	size_t n = (size_t) w->out * (size_t) w->in;
+
+	switch (options->weights)
+	{
+		case DSV3_WEIGHTS_STORED:
+			return false;
+		case DSV3_WEIGHTS_F32:
+			*type = DSV3_TYPE_F32;
+			*bytes = n * 4;
+			return w->type != *type;
+		case DSV3_WEIGHTS_BF16:
+			*type = DSV3_TYPE_BF16;
+			*bytes = n * 2;
+			return w->type != *type;
+		case DSV3_WEIGHTS_INT8:
+			*type = DSV3_TYPE_INT8;
+			*bytes = role == DSV3_MATRIX_EMBED ? 0 : options->packer->bytes(role, w->out, w->in);
+			return *bytes > 0;
+	}
+	return false;
+}
+
+static void
+plan_matrix(Plan *plan, Dsv3MatrixRole role, const Dsv3Weight *stored, Dsv3Weight *target)
+{
+	Dsv3Type type;
+	size_t bytes;
+
+	if (!target_of(plan->options, role, stored, &type, &bytes))
+		return;
+	if (__builtin_add_overflow(plan->bytes, (bytes + 63) / 64 * 64, &plan->bytes))
+		plan->overflow = true;
+	if (plan->jobs)
+		plan->jobs[plan->n_jobs] =
+			(Job){.role = role, .stored = *stored, .target = target, .type = type, .bytes = bytes};
+	plan->n_jobs++;
+}
+
+static void
+plan_visit(void *context, Dsv3MatrixRole role, Dsv3Weight *weight)
+{
+	plan_matrix(context, role, weight, weight);
+}
+
+static void
+make_plan(Plan *plan, Dsv3Checkpoint *cp)
+{
+	plan->n_jobs = 0;
+	plan->bytes = 0;
+	/* A tied head is packed on its own; in the other modes it stays the embedding. */
+	if (cp->config.tie_word_embeddings && plan->options->weights == DSV3_WEIGHTS_INT8)
+		plan_matrix(plan, DSV3_MATRIX_HEAD, &cp->weights.embed, &cp->weights.head);
+	dsv3_weights_visit(&cp->weights, &cp->config, plan_visit, plan);
+}
+
+static void
+widen_matrix(const Dsv3Weight *w, Dsv3Type type, void *dst)
+{
+	float piece[PIECE];
+
+	for (int32_t row = 0; row < w->out; row++)
+	{
+		for (int32_t first = 0; first < w->in; first += PIECE)
+		{
+			int32_t n = w->in - first < PIECE ? w->in - first : PIECE;
+			size_t at = (size_t) row * (size_t) w->in + (size_t) first;
+
+			dsv3_weight_columns(w, row, first, n, piece);
+			if (type == DSV3_TYPE_F32)
+				memcpy((float *) dst + at, piece, (size_t) n * sizeof(float));
+			for (int32_t i = 0; type == DSV3_TYPE_BF16 && i < n; i++)
+				((uint16_t *) dst)[at + (size_t) i] = dsv3_f32_to_bf16(piece[i]);
+		}
+	}
+}
+
+/* One job; the only writer of its target. */
+static void
+run_job(void *arg, int64_t i)
+{
+	Plan *plan = arg;
+	Job *job = &plan->jobs[i];
+
+	if (job->type == DSV3_TYPE_INT8)
+		plan->options->packer->pack(job->role, &job->stored, job->dst);
+	else
+		widen_matrix(&job->stored, job->type, job->dst);
+	job->target->type = job->type;
+	job->target->out = job->stored.out;
+	job->target->in = job->stored.in;
+	job->target->data = job->dst;
+	job->target->scales = NULL;
+}
+
+static bool
+convert_all(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options, Dsv3Error *err)
+{
+	Plan plan = {.options = options};
+	char purpose[64];
+	bool ok;
+
+	make_plan(&plan, cp);
+	if (plan.n_jobs == 0)
+		return true;
+	if (plan.overflow)
+		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "weights as %s need more memory than can be addressed",
+						  mode_name(options->weights));
+	snprintf(purpose, sizeof(purpose), "weights as %s", mode_name(options->weights));
+	if (!dsv3_arena_reserve(cp->arena, plan.bytes, purpose, err))
+		return false;
+	plan.jobs = calloc((size_t) plan.n_jobs, sizeof(Job));
+	if (plan.jobs == NULL)
+		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory planning %s", purpose);
+	make_plan(&plan, cp);
+	ok = true;
+	for (int64_t i = 0; ok && i < plan.n_jobs; i++)
+	{
+		plan.jobs[i].dst = dsv3_arena_alloc(cp->arena, plan.jobs[i].bytes, err);
+		ok = plan.jobs[i].dst != NULL;
+	}
+	if (ok && options->parallel)
+		options->parallel(options->parallel_context, plan.n_jobs, run_job, &plan);
+	for (int64_t i = 0; ok && !options->parallel && i < plan.n_jobs; i++)
+		run_job(&plan, i);
+	free(plan.jobs);
+	if (ok && cp->config.tie_word_embeddings && options->weights != DSV3_WEIGHTS_INT8)
+		cp->weights.head = cp->weights.embed;
+	return ok;
+}
+
+/* Tell the kernel how the mappings will be read from now on. Advice may be refused without harm. */
+static void
+advise(const Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
+{
+	bool prefetch = options->weights == DSV3_WEIGHTS_STORED && !options->check_only &&
+					cp->info.mapped_bytes < dsv3_memory_available() / 2;
+
+	for (int i = 0; i < cp->files->n_files; i++)
+	{
+		const Dsv3TensorFile *file = &cp->files->files[i];
+
+		if (prefetch)
+			madvise((void *) file->base, (size_t) file->size, MADV_WILLNEED);
+		else if (options->weights != DSV3_WEIGHTS_STORED)
+			madvise((void *) file->base, (size_t) file->size,
+					MADV_DONTNEED); /* converted: give the pages back */
+	}
+}
+
+typedef struct Totals
+{
+	const Dsv3CheckpointOptions *options;
+	int64_t bytes;                 /* all matrices */
+	int64_t expert_bytes;          /* routed experts among them */
+	bool seen[DSV3_TYPE_INT8 + 1]; /* types of the matrices inside layers */
+} Totals;
+
+static int64_t
+weight_bytes(const Dsv3CheckpointOptions *options, Dsv3MatrixRole role, const Dsv3Weight *w)
+{
+	int64_t n = (int64_t) w->out * w->in;
+
+	if (w->type == DSV3_TYPE_INT8)
+		return (int64_t) options->packer->bytes(role, w->out, w->in);
+	if (w->type == DSV3_TYPE_FP8)
+		return n + (int64_t) ((w->out + PIECE - 1) / PIECE) * ((w->in + PIECE - 1) / PIECE) * 4;
+	return n * (int64_t) dsv3_type_bytes(w->type);
+}
+
+static void
+total_visit(void *context, Dsv3MatrixRole role, Dsv3Weight *weight)
+{
+	Totals *totals = context;
+	int64_t bytes = weight_bytes(totals->options, role, weight);
+
+	totals->bytes += bytes;
+	if (role == DSV3_MATRIX_EXPERT)
+		totals->expert_bytes += bytes;
+	if (role != DSV3_MATRIX_EMBED && role != DSV3_MATRIX_HEAD)
+		totals->seen[weight->type] = true;
+}
+
+static void
+fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
+{
+	static const char *const names[] = {"f32", "bf16", "f16", "fp8", "int8"};
+	const Dsv3Config *config = &cp->config;
+	Dsv3CheckpointInfo *info = &cp->info;
+	Dsv3WeightCounts unused = dsv3_weights_count_unused(config, cp->files);
+	Dsv3ParamCounts counts;
+	Totals totals = {.options = options};
+	int64_t embed;
+	int64_t head;
+	int n_seen = 0;
+
+	dsv3_config_count(config, &counts);
+	info->params_total = counts.total;
+	info->params_active = counts.active;
+	dsv3_weights_visit(&cp->weights, &cp->config, total_visit, &totals);
+	embed = weight_bytes(options, DSV3_MATRIX_EMBED, &cp->weights.embed);
+	head = weight_bytes(options, DSV3_MATRIX_HEAD, &cp->weights.head);
+	info->weight_bytes = totals.bytes + (counts.router + counts.vectors) * 4;
+	if (config->tie_word_embeddings && cp->weights.head.data != cp->weights.embed.data)
+		info->weight_bytes += head;
+	info->bytes_per_token = totals.bytes - embed - totals.expert_bytes +
+							(config->tie_word_embeddings ? head : 0) + embed / config->vocab_size +
+							(counts.router + counts.vectors) * 4;
+	if (config->n_routed_experts > 0)
+		info->bytes_per_token += totals.expert_bytes / config->n_routed_experts * config->n_experts_per_token;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	{
+		if (totals.seen[i])
+		{
+			n_seen++;
+			snprintf(info->weights, sizeof(info->weights), "%s", names[i]);
+		}
+	}
+	if (options->weights == DSV3_WEIGHTS_INT8)
+		snprintf(info->weights, sizeof(info->weights), "int8");
+	else if (n_seen != 1)
+		snprintf(info->weights, sizeof(info->weights), "mixed");
+	info->arena_bytes = cp->arena->bytes;
+	info->n_files = cp->files->n_files;
+	info->n_tensors = cp->files->n_tensors;
+	info->n_mtp_tensors = unused.n_mtp;
+	info->n_ignored = unused.n_ignored;
+}
+
+static bool
+open_parts(Dsv3Checkpoint *cp, const char *model_dir, const Dsv3CheckpointOptions *options, Dsv3Error *err)
+{
+	if (!dsv3_config_open(&cp->config, model_dir, err) || !dsv3_tensors_open(cp->files, model_dir, err))
+		return false;
+	for (int i = 0; i < cp->files->n_files; i++)
+		cp->info.mapped_bytes += cp->files->files[i].size;
+	if (!dsv3_weights_resolve(&cp->weights, &cp->config, cp->files, cp->arena, options->check_only, err) ||
+		!dsv3_model_digest(cp->info.digest, model_dir, cp->files, err))
+		return false;
+	if (!options->check_only && !convert_all(cp, options, err))
+		return false;
+	advise(cp, options);
+	fill_info(cp, options);
+	return true;
+}
+
+Dsv3Checkpoint *
+dsv3_checkpoint_open(const char *model_dir, const Dsv3CheckpointOptions *options, Dsv3Error *err)
+{
+	Dsv3Checkpoint *cp;
+
+	if (options->weights == DSV3_WEIGHTS_INT8 && options->packer == NULL)
+	{
+		dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "weights as int8 need a packer");
+		return NULL;
+	}
+	cp = calloc(1, sizeof(*cp));
+	if (cp)
+	{
+		cp->files = calloc(1, sizeof(*cp->files));
+		cp->arena = calloc(1, sizeof(*cp->arena));
+	}
+	if (cp == NULL || cp->files == NULL || cp->arena == NULL)
+		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory opening a model");
+	else if (open_parts(cp, model_dir, options, err))
+		return cp;
+	dsv3_checkpoint_close(cp);
+	return NULL;
+}
+
+void
+dsv3_checkpoint_close(Dsv3Checkpoint *checkpoint)
+{
+	if (checkpoint == NULL)
+		return;
+	dsv3_weights_clear(&checkpoint->weights, &checkpoint->config);
+	if (checkpoint->files)
+		dsv3_tensors_close(checkpoint->files);
+	if (checkpoint->arena)
+		dsv3_arena_free(checkpoint->arena);
+	free(checkpoint->files);
+	free(checkpoint->arena);
+	dsv3_config_close(&checkpoint->config);
+	free(checkpoint);
+}
