@@ -1,0 +1,78 @@
+-- What `make quickstart` runs: a small table of tickets and mails, and the model asked about them in plain SQL.
+-- Every statement can be run again by hand.
+\set QUIET on
+\pset pager off
+\pset footer off
+\pset linestyle ascii
+\pset border 1
+\pset format wrapped
+\pset columns 110
+SET client_min_messages = warning;
+DROP SCHEMA IF EXISTS quickstart CASCADE;
+CREATE SCHEMA quickstart;
+
+CREATE TABLE quickstart.tickets (
+	id integer PRIMARY KEY,
+	opened date NOT NULL,
+	customer text NOT NULL,
+	body text NOT NULL
+);
+INSERT INTO quickstart.tickets VALUES
+	(1041, '2026-03-02', 'Hartmann Logistics',
+	 'Since the update on Friday our label printer in hall 3 prints every label twice. We have restarted the printer and the client. The printers in halls 1 and 2 are fine. About 400 parcels a day are affected.'),
+	(1042, '2026-03-02', 'Delgado Dental',
+	 'I was charged 89.00 EUR twice for the February invoice (no. 2026-0213). Please refund one of the two payments to the card that ends in 4471.'),
+	(1043, '2026-03-03', 'Nordlys Hotel',
+	 'Guests cannot log in to the wireless network on the second floor. The login page opens, but after the room number it says "session expired". The first floor works.'),
+	(1044, '2026-03-03', 'Okafor & Sons',
+	 'How can I add a second user who may see the reports but not change the prices? I looked under Settings, Team, and found only the role "admin".'),
+	(1045, '2026-03-04', 'Hartmann Logistics',
+	 'Following up on 1041: the double labels stopped after your colleague rolled back driver 5.2. Thank you, this can be closed.'),
+	(1046, '2026-03-04', 'Bright Minds School',
+	 'The export of the class list to a spreadsheet stops at row 500. We have 1,214 pupils. We need the full list by Thursday for the bus company.'),
+	(1047, '2026-03-05', 'Velvet Bakery',
+	 'Please cancel our subscription at the end of the month and confirm by mail. We are closing the shop after 31 years. It was always a pleasure to work with you.'),
+	(1048, '2026-03-05', 'Nordlys Hotel',
+	 'URGENT. The booking page is down since 06:40, error 502. We lose reservations every minute. Call me at any time: Ingrid Moen, front desk.');
+
+CREATE TABLE quickstart.mails (
+	id integer PRIMARY KEY,
+	sender text NOT NULL,
+	subject text NOT NULL,
+	body text NOT NULL
+);
+INSERT INTO quickstart.mails VALUES
+	(1, 'ana.pereira@example.com', 'Moving the review',
+	 'Hi Tom, the design review on Tuesday collides with the plant visit. Could we move it to Wednesday 10:00? Room 4.12 is free. I have sent the drawings to Luis already. Best, Ana'),
+	(2, 'billing@example.net', 'Invoice 77120',
+	 'Dear customer, invoice 77120 of 14 February over 1,240.50 EUR is still open. Please transfer the amount by 15 March, or tell us if you have paid in the meantime.'),
+	(3, 'j.kowalski@example.org', 'Broken on arrival',
+	 'Good morning, the espresso machine from order A-5531 arrived with a cracked water tank. Photos are attached. I would like a new tank rather than a refund. Jan Kowalski'),
+	(4, 'hr@example.com', 'Welcome Priya',
+	 'All, please welcome Priya Raman, who joins the data team on Monday. She comes from the weather service and will work on the forecast of spare parts. Lunch is at 12:30.'),
+	(5, 'ops@example.com', 'Water in the server room',
+	 'The sensor under rack 7 reported water at 03:12. Facility closed the valve at 03:40. No machine was damaged. The pipe will be replaced today, so the cooling runs at half power until 16:00.'),
+	(6, 'mia.chen@example.com', 'Question about the contract',
+	 'Hello, section 8 says three months of notice, but the offer of 3 January said one month. Which one is right? I would like to sign this week. Kind regards, Mia Chen');
+
+\echo '== Is the engine there?'
+SELECT h.state, h.model, h.device, h.restarts FROM dsv3_health() AS h;
+
+\echo '== Summaries of tickets: the instruction and the data are separate arguments'
+SELECT t.id, t.customer, dsv3_generate('Summarize this support ticket in one short sentence.', input => t.body, max_tokens => 40) AS summary
+FROM quickstart.tickets AS t
+ORDER BY t.id;
+
+\echo '== A reply to a mail, as a conversation'
+SELECT m.sender, dsv3_chat(
+		jsonb_build_array(
+			jsonb_build_object('role', 'system', 'content', 'You are a polite assistant of an online shop.'),
+			jsonb_build_object('role', 'user', 'content', 'Write a reply of two sentences to this mail: ' || m.body)),
+		max_tokens => 60) ->> 'content' AS reply
+FROM quickstart.mails AS m
+WHERE m.id = 3;
+
+\echo '== What the mails cost in tokens, before asking anything'
+SELECT m.id, m.subject, length(m.body) AS characters, dsv3_count_tokens(m.body) AS tokens
+FROM quickstart.mails AS m
+ORDER BY m.id;
