@@ -88,7 +88,8 @@ typedef enum Dsv3Field
 	DSV3_FIELD_PRIORITY = 20,     /* u32: 0 interactive, 1 batch */
 	DSV3_FIELD_ROLE = 21,         /* u32: oid of the role, for fairness and cache scope */
 	DSV3_FIELD_RESUME = 22,       /* tokens already delivered before a restart */
-	DSV3_FIELD_STREAM = 23,       /* bool: the caller reads deltas (otherwise DELTA still carries tokens for resume) */
+	DSV3_FIELD_STREAM = 23,       /* bool: a DELTA per token; otherwise the engine gathers a few before it sends one */
+	DSV3_FIELD_TIMEOUT_MS = 24,   /* u32: dropped with 57014 this long after it arrived; absent or 0: never */
 
 	/* DELTA and DONE */
 	DSV3_FIELD_TEXT = 40,         /* text appended by this frame (whole characters) */
@@ -121,6 +122,11 @@ typedef enum Dsv3Field
 	/* READY and STATS */
 	DSV3_FIELD_MODEL_JSON = 100,  /* text: an object with what dsv3_model_info() shows */
 	DSV3_FIELD_STATS_JSON = 101,  /* text: an object of counters */
+	DSV3_FIELD_EXPERTS = 102,     /* bool, in a STATS question: tokens per expert are wanted too */
+
+	/* PONG. The I/O thread answers; a scheduler that is busy without progress between two answers hangs in a step. */
+	DSV3_FIELD_PROGRESS = 110,    /* u64: rises with every turn of the scheduler's loop */
+	DSV3_FIELD_BUSY = 111,        /* bool: the scheduler has work it can do (or the model is being opened) */
 } Dsv3Field;
 
 typedef enum Dsv3Finish

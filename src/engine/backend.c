@@ -1,0 +1,61 @@
+/*
+ * backend.c
+ *	  Choosing a backend, and what is common to both; see backend.h.
+ */
+#include "engine/backend.h"
+
+#include <string.h>
+
+Dsv3Backend *
+dsv3_backend_open(const char *path, const Dsv3BackendOptions *options, Dsv3Error *err)
+{
+	if (strncmp(path, DSV3_TEST_PREFIX, strlen(DSV3_TEST_PREFIX)) == 0)
+		return dsv3_backend_test_open(path + strlen(DSV3_TEST_PREFIX), err);
+	(void) options;
+	dsv3_error(err, DSV3_ERR_UNSUPPORTED, "this build opens test models only");
+	return NULL;
+}
+
+void
+dsv3_backend_close(Dsv3Backend *backend)
+{
+	if (backend)
+		backend->ops->close(backend);
+}
+
+bool
+dsv3_backend_weights(const char *name, Dsv3WeightMode *mode, Dsv3Error *err)
+{
+	static const char *const names[] = {"stored", "f32", "bf16", "int8"};
+
+	for (int i = 0; i < 4; i++)
+	{
+		if (strcmp(name, names[i]) == 0)
+		{
+			*mode = (Dsv3WeightMode) i;
+			return true;
+		}
+	}
+	dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "unknown weight mode \"%s\"", name);
+	return dsv3_error_hint(err, "Weight modes are stored, f32, bf16 and int8.");
+}
+
+bool
+dsv3_backend_decode(Dsv3Backend *backend, const int32_t *ids, size_t count, bool skip_special, Dsv3Text *out,
+					Dsv3Error *err)
+{
+	Dsv3Decoder decoder;
+
+	backend->ops->decoder_init(backend, &decoder, skip_special);
+	for (size_t i = 0; i < count; i++)
+	{
+		if (ids[i] < 0 || ids[i] >= backend->sample_limit)
+		{
+			dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "token id %d is out of range", ids[i]);
+			return dsv3_error_hint(err, "Ids of this model are 0 to %d.", backend->sample_limit - 1);
+		}
+		if (!backend->ops->decoder_feed(backend, &decoder, ids[i], out, err))
+			return false;
+	}
+	return backend->ops->decoder_finish(backend, &decoder, out, err);
+}

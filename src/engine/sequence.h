@@ -1,0 +1,67 @@
+/*
+ * sequence.h
+ *	  One request while it is worked on: its tokens, its cache blocks, and the way from a sampled token to delivered text.
+ *
+ * A sequence is made from a request by dsv3_sequence_open (any thread), then belongs to the scheduler. Its tokens are the
+ * prompt and the output so far; the cache holds the first `computed` of them. The state behind the delivered text
+ * (decoder, stop strings, thinking part, penalty) is a function of the output tokens alone, so that a sequence that
+ * resumes after an engine restart replays the tokens it had and goes on: nothing is sent twice, nothing is lost.
+ */
+#ifndef DSV3_SEQUENCE_H
+#define DSV3_SEQUENCE_H
+
+#include "engine/backend.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+
+typedef struct Dsv3Sequence
+{
+	Dsv3Request *request; /* owned */
+	Dsv3Backend *backend;
+
+	Dsv3Tokens tokens; /* prompt, then output */
+	size_t n_prompt;
+	size_t n_limit;    /* most tokens there may be, prompt included */
+	size_t computed;   /* rows in the cache */
+	size_t score_from; /* rows from here on need logits: their next token is scored or sampled */
+	int32_t *blocks;   /* block table; capacity for n_limit */
+	int n_blocks;
+
+	Dsv3SeenIds seen;
+	Dsv3Decoder decoder;
+	bool opened_think;    /* the prompt ends inside the thinking part */
+	bool thinking;        /* now inside it */
+	bool trim_newlines;   /* between </think> and the answer */
+	uint32_t think_spent; /* tokens of thinking so far */
+	Dsv3Text held;        /* visible text that may be the beginning of a stop string */
+	bool stopped_by_string;
+
+	bool finished;
+	Dsv3Finish finish;
+	Dsv3Text out_text;     /* decided and not sent yet */
+	Dsv3Tokens out_tokens; /* likewise */
+	Dsv3Text visible;      /* CHAT: all visible text, for MESSAGE_JSON */
+	Dsv3Text logprobs;     /* LOGPROBS: JSON array without its closing bracket */
+	double logprob;        /* LOGPROB: sum so far */
+} Dsv3Sequence;
+
+/*
+ * Take over the request (also on failure, when it is freed): encode the prompt, check lengths, replay RESUME. max_context: most
+ * tokens a sequence may have here. kv_limited: that is less than the model's own context because of the cache. Not for
+ * TOKENIZE and DETOKENIZE.
+ */
+extern Dsv3Sequence *dsv3_sequence_open(Dsv3Backend *backend, Dsv3Request *request, size_t max_context,
+										bool kv_limited, Dsv3Error *err);
+extern void dsv3_sequence_close(Dsv3Sequence *seq);
+
+/* The output so far. */
+extern size_t dsv3_sequence_n_output(const Dsv3Sequence *seq);
+
+/* Use the logits of a row (>= score_from): score the token that follows it, or sample one when there is none. */
+extern bool dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const float *logits,
+								  Dsv3Error *err);
+
+/* CHAT, when finished: the assistant message as JSON text; sets finish to TOOL_CALLS when it has some. */
+extern bool dsv3_sequence_message(Dsv3Sequence *seq, Dsv3Text *json, Dsv3Error *err);
+
+#endif /* DSV3_SEQUENCE_H */
