@@ -41,7 +41,7 @@ for group in "$@"; do
 		wanted+=(clang libcmocka-dev perl libipc-run-perl "postgresql-$major-pgtap" libtap-parser-sourcehandler-pgtap-perl
 			python3 python3-numpy xz-utils procps)
 		;;
-	lint) wanted+=(clang clang-format clang-tidy cppcheck shellcheck python3) ;;
+	lint) wanted+=(git clang clang-format clang-tidy cppcheck shellcheck python3 pyflakes3) ;;
 	coverage) wanted+=(lcov) ;;
 	*)
 		echo "setup.sh: no group \"$group\" (build, model, test, lint, coverage)" >&2
