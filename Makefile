@@ -22,7 +22,7 @@ EXTENSION = dsv3
 PGFILEDESC = "dsv3 - a language model beside the database"
 DATA = $(wildcard sql/dsv3--*.sql)
 PG_SRC = $(wildcard src/pg/*.c)
-OBJS = $(PG_SRC:.c=.o) src/common/protocol.o
+OBJS = $(PG_SRC:.c=.o) src/common/protocol.o src/common/error.o
 PG_CPPFLAGS = -I$(srcdir)/src
 # -MMD: PGXS on most distributions tracks no headers by itself.
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare $(WERROR) -MMD -MP

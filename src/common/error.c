@@ -8,6 +8,8 @@
 #include <string.h>
 
 /* Format into buf; when it does not fit, cut at a character boundary and end in "...". */
+static void format_bounded(char *buf, size_t size, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
+
 static void
 format_bounded(char *buf, size_t size, const char *fmt, va_list ap)
 {

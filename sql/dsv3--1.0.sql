@@ -1,0 +1,202 @@
+/* The objects of extension dsv3, version 1.0. Each is the public contract: a change comes with an upgrade script. */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION dsv3" to load this file. \quit
+
+-- Asking the model. These functions cost compute, so nobody may call them until the administrator says so.
+
+CREATE FUNCTION dsv3_generate(
+	prompt pg_catalog.text,
+	input pg_catalog.text DEFAULT '',
+	system pg_catalog.text DEFAULT NULL,
+	max_tokens pg_catalog.int4 DEFAULT NULL,
+	temperature pg_catalog.float8 DEFAULT NULL,
+	seed pg_catalog.int8 DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.text
+AS 'MODULE_PATHNAME', 'dsv3_generate_1_0'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
+	IS 'answer a prompt, followed by the input if there is one';
+
+CREATE FUNCTION dsv3_try_generate(
+	prompt pg_catalog.text,
+	input pg_catalog.text DEFAULT '',
+	system pg_catalog.text DEFAULT NULL,
+	max_tokens pg_catalog.int4 DEFAULT NULL,
+	temperature pg_catalog.float8 DEFAULT NULL,
+	seed pg_catalog.int8 DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}',
+	OUT ok pg_catalog.bool,
+	OUT value pg_catalog.text,
+	OUT sqlstate pg_catalog.text,
+	OUT error pg_catalog.text,
+	OUT finish_reason pg_catalog.text,
+	OUT prompt_tokens pg_catalog.int4,
+	OUT cached_tokens pg_catalog.int4,
+	OUT output_tokens pg_catalog.int4,
+	OUT trace_id pg_catalog.uuid,
+	OUT logprobs pg_catalog.jsonb)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_try_generate_1_0'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_try_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
+	IS 'answer a prompt; a failure that concerns this row only is returned instead of raised';
+
+CREATE FUNCTION dsv3_generate_stream(
+	prompt pg_catalog.text,
+	input pg_catalog.text DEFAULT '',
+	system pg_catalog.text DEFAULT NULL,
+	max_tokens pg_catalog.int4 DEFAULT NULL,
+	temperature pg_catalog.float8 DEFAULT NULL,
+	seed pg_catalog.int8 DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}',
+	OUT seq pg_catalog.int4,
+	OUT delta pg_catalog.text,
+	OUT finish_reason pg_catalog.text,
+	OUT trace_id pg_catalog.uuid)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_generate_stream_1_0'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 1000000 ROWS 100;
+COMMENT ON FUNCTION dsv3_generate_stream(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
+	IS 'answer a prompt piece by piece, as the text is made; use it in the select list';
+
+CREATE FUNCTION dsv3_chat(
+	messages pg_catalog.jsonb,
+	max_tokens pg_catalog.int4 DEFAULT NULL,
+	temperature pg_catalog.float8 DEFAULT NULL,
+	seed pg_catalog.int8 DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.jsonb
+AS 'MODULE_PATHNAME', 'dsv3_chat_1_0'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_chat(pg_catalog.jsonb, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
+	IS 'continue a conversation: messages in, the next message out';
+
+CREATE FUNCTION dsv3_tokenize(content pg_catalog.text)
+RETURNS pg_catalog.int4[]
+AS 'MODULE_PATHNAME', 'dsv3_tokenize_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 10000;
+COMMENT ON FUNCTION dsv3_tokenize(pg_catalog.text) IS 'the token ids of a text';
+
+CREATE FUNCTION dsv3_detokenize(tokens pg_catalog.int4[])
+RETURNS pg_catalog.text
+AS 'MODULE_PATHNAME', 'dsv3_detokenize_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 10000;
+COMMENT ON FUNCTION dsv3_detokenize(pg_catalog.int4[]) IS 'the text of token ids';
+
+CREATE FUNCTION dsv3_count_tokens(content pg_catalog.text)
+RETURNS pg_catalog.int4
+AS 'MODULE_PATHNAME', 'dsv3_count_tokens_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 10000;
+COMMENT ON FUNCTION dsv3_count_tokens(pg_catalog.text) IS 'how many tokens a text has';
+
+CREATE FUNCTION dsv3_logprob(prompt pg_catalog.text, continuation pg_catalog.text)
+RETURNS pg_catalog.float8
+AS 'MODULE_PATHNAME', 'dsv3_logprob_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_logprob(pg_catalog.text, pg_catalog.text)
+	IS 'natural logarithm of the probability that the continuation follows the prompt';
+
+REVOKE ALL ON FUNCTION dsv3_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_try_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_generate_stream(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_chat(pg_catalog.jsonb, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_tokenize(pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_detokenize(pg_catalog.int4[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_count_tokens(pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_logprob(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
+
+-- State. Read from shared memory, open to all; each shows a role only what is its business.
+
+CREATE FUNCTION dsv3_health(
+	OUT state pg_catalog.text,
+	OUT since pg_catalog.timestamptz,
+	OUT model pg_catalog.text,
+	OUT digest pg_catalog.text,
+	OUT device pg_catalog.text,
+	OUT queued pg_catalog.int4,
+	OUT running pg_catalog.int4,
+	OUT oldest_wait pg_catalog.interval,
+	OUT restarts pg_catalog.int8,
+	OUT last_error pg_catalog.text,
+	OUT last_hint pg_catalog.text,
+	OUT last_error_at pg_catalog.timestamptz,
+	OUT engine_pid pg_catalog.int4,
+	OUT library_version pg_catalog.text,
+	OUT engine_version pg_catalog.text,
+	OUT protocol_version pg_catalog.int4)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_health_1_0'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_health() IS 'state of the engine; one row, in every state of the server';
+
+CREATE FUNCTION dsv3_model_info()
+RETURNS pg_catalog.jsonb
+AS 'MODULE_PATHNAME', 'dsv3_model_info_1_0'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_model_info() IS 'what the engine says of its model';
+
+CREATE FUNCTION dsv3_version()
+RETURNS pg_catalog.text
+AS 'MODULE_PATHNAME', 'dsv3_version_1_0'
+LANGUAGE C STABLE PARALLEL SAFE;
+COMMENT ON FUNCTION dsv3_version() IS 'version of the library';
+
+CREATE FUNCTION dsv3_activity(
+	OUT trace_id pg_catalog.uuid,
+	OUT pid pg_catalog.int4,
+	OUT role pg_catalog.text,
+	OUT database pg_catalog.text,
+	OUT kind pg_catalog.text,
+	OUT state pg_catalog.text,
+	OUT priority pg_catalog.text,
+	OUT prompt pg_catalog.text,
+	OUT prompt_tokens pg_catalog.int4,
+	OUT output_tokens pg_catalog.int4,
+	OUT attempts pg_catalog.int4,
+	OUT submitted_at pg_catalog.timestamptz,
+	OUT started_at pg_catalog.timestamptz,
+	OUT first_token_at pg_catalog.timestamptz,
+	OUT traceparent pg_catalog.text)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_activity_1_0'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION dsv3_activity() IS 'requests that wait or run; see the view of the same name';
+
+CREATE VIEW dsv3_activity AS SELECT * FROM @extschema@.dsv3_activity();
+COMMENT ON VIEW dsv3_activity
+	IS 'requests that wait or run: one''s own, or all for members of pg_read_all_stats; prompts only of one''s own';
+GRANT SELECT ON dsv3_activity TO PUBLIC;
+
+CREATE FUNCTION dsv3_stat_engine(
+	OUT requests pg_catalog.int8,
+	OUT completed pg_catalog.int8,
+	OUT failed pg_catalog.int8,
+	OUT cancelled pg_catalog.int8,
+	OUT nulled pg_catalog.int8,
+	OUT resubmitted pg_catalog.int8,
+	OUT prompt_tokens pg_catalog.int8,
+	OUT cached_tokens pg_catalog.int8,
+	OUT output_tokens pg_catalog.int8,
+	OUT restarts pg_catalog.int8,
+	OUT queue_size pg_catalog.int4,
+	OUT memory_bytes pg_catalog.int8,
+	OUT memory_free_bytes pg_catalog.int8,
+	OUT engine pg_catalog.jsonb,
+	OUT stats_since pg_catalog.timestamptz)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_stat_engine_1_0'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_stat_engine() IS 'sums over all requests; see the view of the same name';
+
+CREATE VIEW dsv3_stat_engine AS SELECT * FROM @extschema@.dsv3_stat_engine();
+COMMENT ON VIEW dsv3_stat_engine IS 'sums over all requests since the server started, and the engine''s own counters';
+GRANT SELECT ON dsv3_stat_engine TO PUBLIC;
+
+CREATE FUNCTION dsv3_cancel(trace_id pg_catalog.uuid)
+RETURNS pg_catalog.bool
+AS 'MODULE_PATHNAME', 'dsv3_cancel_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_cancel(pg_catalog.uuid)
+	IS 'end a request of one''s own, or of anyone for members of pg_signal_backend; false if there is none';

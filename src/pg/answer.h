@@ -1,0 +1,42 @@
+/*
+ * answer.h
+ *	  From the arguments of a function to a request, and from the engine's fields to values.
+ */
+#ifndef DSV3_ANSWER_H
+#define DSV3_ANSWER_H
+
+#include "pg/compat.h"
+
+#include "pg/client.h"
+
+/* What a finished request gave; texts in UTF-8, in the current memory context. */
+typedef struct Dsv3Answer
+{
+	StringInfoData fields; /* everything, in wire form; the rest points into it */
+	StringInfoData text;   /* all TEXT fields together */
+	Dsv3Text message_json;
+	Dsv3Text logprobs_json;
+	const uint8 *tokens; /* little-endian, unaligned */
+	Size n_tokens;
+	double logprob;
+	bool has_logprob;
+
+	Dsv3Counts counts;
+	pg_uuid_t trace_id;
+	bool has_trace_id; /* the request was started */
+} Dsv3Answer;
+
+/* Text arguments into a request. total counts the bytes of all of them against dsv3.max_input_bytes. False: failure. */
+extern bool dsv3_take_text(Datum datum, Dsv3Text *text, Size *total, Dsv3Failure *failure);
+
+/* max_tokens, temperature and seed, NULL as nargs says; raises 22023. */
+extern void dsv3_take_sampling(Dsv3Request *request, FunctionCallInfo fcinfo, int first);
+
+/* Start the request, wait for its end, take the answer, release. False: failure is set; counts and trace_id are set as
+ * far as known. Throws on interrupts. */
+extern bool dsv3_run(const Dsv3Request *request, Dsv3Answer *answer, Dsv3Failure *failure);
+
+/* NULL, "stop", "length", "tool_calls". */
+extern const char *dsv3_finish_name(uint32 finish);
+
+#endif /* DSV3_ANSWER_H */

@@ -1,0 +1,420 @@
+/*
+ * client.c
+ *	  A request from the backend's point of view.
+ *
+ * A call is known in a list of this process and tied to the resource owner that was current when it was made. Every
+ * way to leave a statement ends in releasing resource owners: success, ERROR, statement_timeout, the abort of a
+ * subtransaction, the close of a cursor, and FATAL (whose exit path aborts the transaction). One callback therefore
+ * finds each call that its caller did not release. An exit callback does the same for what is left when the process
+ * ends outside a transaction. Releasing gives up the slot: at once if the engine does not have the request, else
+ * through the supervisor, which makes the engine stop.
+ *
+ * Waiting: the backend sleeps on its own latch, looks at its slot after each wake-up, and every half second asks
+ * whether its client is still there, because a query nobody waits for should not occupy the engine.
+ *
+ * Memory of a call is in TopMemoryContext, since it must outlive the contexts of an aborted statement until its
+ * resource owner is released.
+ */
+#include "pg/compat.h"
+
+#include "access/xact.h"
+#include "lib/ilist.h"
+#include "mb/pg_wchar.h"
+#include "portability/instr_time.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "pg/client.h"
+#include "pg/queue.h"
+#include "pg/text.h"
+
+#define CLIENT_CHECK_MS 500
+
+struct Dsv3Call
+{
+	dlist_node node;
+	ResourceOwner owner;
+	Dsv3Ticket ticket;
+	pg_uuid_t trace_id;
+	Dsv3Counts counts;
+	int timeout_ms;
+	instr_time started;
+	instr_time checked; /* when the client was last seen */
+};
+
+static dlist_head calls = DLIST_STATIC_INIT(calls);
+static bool callbacks_registered;
+
+static uint32 wait_event_queued;
+static uint32 wait_event_running;
+
+void
+dsv3_require_preload(void)
+{
+	if (dsv3_shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("dsv3 must be loaded via shared_preload_libraries"),
+				 errhint("Add dsv3 to shared_preload_libraries in postgresql.conf and restart the server.")));
+}
+
+void
+dsv3_request_init(Dsv3Request *request, uint32 kind)
+{
+	memset(request, 0, sizeof(*request));
+	request->kind = kind;
+	request->temperature = dsv3_guc_temperature;
+	request->seed = dsv3_guc_seed;
+	request->top_p = -1;
+	request->top_k = -1;
+	request->min_p = -1;
+	request->repetition_penalty = -1;
+	request->think_budget = -1;
+	request->logprobs = -1;
+	request->priority = dsv3_guc_priority;
+	request->on_error = dsv3_guc_on_error;
+	request->timeout_ms = dsv3_guc_timeout;
+	request->traceparent = dsv3_guc_traceparent && dsv3_guc_traceparent[0] ? dsv3_guc_traceparent : NULL;
+}
+
+/* ---- release ---- */
+
+void
+dsv3_call_release(Dsv3Call *call)
+{
+	dlist_delete(&call->node);
+	dsv3_queue_leave(&call->ticket);
+	pfree(call);
+}
+
+uint64
+dsv3_call_number(const Dsv3Call *call)
+{
+	return call->ticket.request;
+}
+
+Dsv3Call *
+dsv3_call_find(uint64 number)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &calls)
+	{
+		Dsv3Call *call = dlist_container(Dsv3Call, node, iter.cur);
+
+		if (call->ticket.request == number)
+			return call;
+	}
+	return NULL;
+}
+
+static void
+release_owned(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
+{
+	dlist_mutable_iter iter;
+
+	if (phase != RESOURCE_RELEASE_BEFORE_LOCKS || dlist_is_empty(&calls))
+		return;
+	dlist_foreach_modify(iter, &calls)
+	{
+		Dsv3Call *call = dlist_container(Dsv3Call, node, iter.cur);
+
+		if (call->owner == CurrentResourceOwner)
+			dsv3_call_release(call);
+	}
+}
+
+static void
+release_all(int code, Datum arg)
+{
+	dlist_mutable_iter iter;
+
+	/* Before PostgreSQL 18 an exit by FATAL can come here with locks held. */
+	LWLockReleaseAll();
+	dlist_foreach_modify(iter, &calls) dsv3_call_release(dlist_container(Dsv3Call, node, iter.cur));
+}
+
+static void
+register_callbacks(void)
+{
+	if (callbacks_registered)
+		return;
+	RegisterResourceReleaseCallback(release_owned, NULL);
+	before_shmem_exit(release_all, (Datum) 0);
+	callbacks_registered = true;
+}
+
+/* ---- start ---- */
+
+static void
+write_text(Dsv3BodyWriter *writer, Dsv3Field field, const Dsv3Text *text)
+{
+	if (text->data)
+		dsv3_body_bytes(writer, field, text->data, text->len);
+}
+
+static void
+write_request(Dsv3BodyWriter *writer, const Dsv3Request *request)
+{
+	dsv3_body_u32(writer, DSV3_FIELD_KIND, request->kind);
+	dsv3_body_u32(writer, DSV3_FIELD_ROLE, GetUserId());
+	dsv3_body_u32(writer, DSV3_FIELD_PRIORITY, (uint32) request->priority);
+	write_text(writer, DSV3_FIELD_PROMPT, &request->prompt);
+	write_text(writer, DSV3_FIELD_INPUT, &request->input);
+	write_text(writer, DSV3_FIELD_SYSTEM, &request->system);
+	write_text(writer, DSV3_FIELD_MESSAGES, &request->messages);
+	write_text(writer, DSV3_FIELD_TOOLS, &request->tools);
+	write_text(writer, DSV3_FIELD_CONTINUATION, &request->continuation);
+	if (request->tokens)
+		dsv3_body_tokens(writer, DSV3_FIELD_TOKENS, request->tokens, request->n_tokens);
+	if (request->kind != DSV3_REQUEST_GENERATE && request->kind != DSV3_REQUEST_CHAT)
+		return;
+	if (request->max_tokens > 0)
+		dsv3_body_u32(writer, DSV3_FIELD_MAX_TOKENS, request->max_tokens);
+	dsv3_body_f64(writer, DSV3_FIELD_TEMPERATURE, request->temperature);
+	dsv3_body_u64(writer, DSV3_FIELD_SEED, (uint64) request->seed);
+	if (request->top_p >= 0)
+		dsv3_body_f64(writer, DSV3_FIELD_TOP_P, request->top_p);
+	if (request->top_k >= 0)
+		dsv3_body_u32(writer, DSV3_FIELD_TOP_K, (uint32) request->top_k);
+	if (request->min_p >= 0)
+		dsv3_body_f64(writer, DSV3_FIELD_MIN_P, request->min_p);
+	if (request->repetition_penalty >= 0)
+		dsv3_body_f64(writer, DSV3_FIELD_REPETITION_PENALTY, request->repetition_penalty);
+	for (int i = 0; i < request->n_stop; i++)
+		write_text(writer, DSV3_FIELD_STOP, &request->stop[i]);
+	if (request->raw)
+		dsv3_body_bool(writer, DSV3_FIELD_RAW, true);
+	if (request->think != 0)
+		dsv3_body_u32(writer, DSV3_FIELD_THINK, (uint32) request->think);
+	if (request->think_budget >= 0)
+		dsv3_body_u32(writer, DSV3_FIELD_THINK_BUDGET, (uint32) request->think_budget);
+	if (request->logprobs >= 0)
+		dsv3_body_u32(writer, DSV3_FIELD_LOGPROBS, (uint32) request->logprobs);
+	if (request->stream)
+		dsv3_body_bool(writer, DSV3_FIELD_STREAM, true);
+}
+
+/* A random UUID (version 4): it names the request to people and must not be guessable. */
+static void
+make_trace_id(pg_uuid_t *id)
+{
+	if (!pg_strong_random(id->data, UUID_LEN))
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
+	id->data[6] = (id->data[6] & 0x0f) | 0x40;
+	id->data[8] = (id->data[8] & 0x3f) | 0x80;
+}
+
+/* What dsv3_activity shows of the request: its first characters. */
+static Dsv3Text
+preview_of(const Dsv3Request *request)
+{
+	Dsv3Text text = request->messages.data ? request->messages : request->prompt;
+	Size len = 0;
+
+	for (int chars = 0; chars < DSV3_PREVIEW_CHARS && len < text.len; chars++)
+	{
+		Size step = (Size) pg_utf_mblen((const unsigned char *) text.data + len);
+
+		if (len + step > text.len)
+			break;
+		len += step;
+	}
+	text.len = len;
+	if (text.data == NULL)
+		text.data = "";
+	return text;
+}
+
+Dsv3Call *
+dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
+{
+	Dsv3Submission submission = {.kind = request->kind,
+								 .priority = (uint32) request->priority,
+								 .notify = request->stream,
+								 .role = GetUserId(),
+								 .traceparent = request->traceparent};
+	Dsv3Text preview = preview_of(request);
+	Dsv3BodyWriter writer;
+	Dsv3Call *call;
+	uint8 *body;
+
+	dsv3_require_preload();
+	register_callbacks();
+	failure->row_error = false;
+
+	dsv3_body_init(&writer, NULL, 0);
+	write_request(&writer, request);
+	if (writer.overflow || writer.len > DSV3_FRAME_MAX_BODY - 8 * 1024 * 1024)
+	{
+		/* Room is kept for the tokens that a restart may have to repeat. */
+		dsv3_error(&failure->error, DSV3_ERR_TOO_LARGE, "request is too long for the dsv3 engine");
+		dsv3_error_hint(&failure->error, "Shorten the texts; see dsv3.max_input_bytes.");
+		failure->row_error = true;
+		return NULL;
+	}
+	body = palloc(writer.len);
+	dsv3_body_init(&writer, body, writer.len);
+	write_request(&writer, request);
+
+	make_trace_id(&submission.trace_id);
+	submission.preview = preview.data;
+	submission.preview_len = preview.len;
+	submission.body = body;
+	submission.body_len = writer.len;
+
+	call = MemoryContextAllocZero(TopMemoryContext, sizeof(Dsv3Call));
+	call->owner = CurrentResourceOwner;
+	call->trace_id = submission.trace_id;
+	call->timeout_ms = request->timeout_ms;
+	INSTR_TIME_SET_CURRENT(call->started);
+	call->checked = call->started;
+	if (!dsv3_queue_submit(&submission, &call->ticket, &failure->error))
+	{
+		pfree(call);
+		pfree(body);
+		return NULL;
+	}
+	dlist_push_tail(&calls, &call->node);
+	pfree(body);
+	return call;
+}
+
+/* ---- wait ---- */
+
+static int64
+elapsed_ms(instr_time since)
+{
+	instr_time now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, since);
+	return (int64) INSTR_TIME_GET_MILLISEC(now);
+}
+
+/* Throws if the client has gone. Like CHECK_FOR_INTERRUPTS it may swallow a latch, so the slot is looked at after it. */
+static void
+check_client(Dsv3Call *call)
+{
+	if (MyProcPort == NULL || elapsed_ms(call->checked) < CLIENT_CHECK_MS)
+		return;
+	INSTR_TIME_SET_CURRENT(call->checked);
+	if (!pq_check_connection())
+	{
+		ClientConnectionLost = true;
+		InterruptPending = true;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* Has the call run out of time? Then the failure is set. */
+static bool
+out_of_time(const Dsv3Call *call, const Dsv3SlotView *view, Dsv3Failure *failure)
+{
+	int64 elapsed = elapsed_ms(call->started);
+
+	if (call->timeout_ms > 0 && elapsed >= call->timeout_ms)
+	{
+		dsv3_error(&failure->error, DSV3_ERR_CANCELLED, "dsv3 request was not finished within %d ms",
+				   call->timeout_ms);
+		dsv3_error_hint(&failure->error, "Raise dsv3.timeout or the option \"timeout_ms\".");
+		failure->row_error = true;
+		return true;
+	}
+	if (view->engine_state != DSV3_ENGINE_READY && view->state == DSV3_SLOT_QUEUED &&
+		elapsed >= dsv3_guc_start_timeout)
+	{
+		dsv3_error(&failure->error, DSV3_ERR_NOT_READY, "dsv3 engine is not ready");
+		if (view->supervisor_pid == 0)
+		{
+			dsv3_error_detail(&failure->error, "The dsv3 supervisor is not running.");
+			dsv3_error_hint(&failure->error,
+							"Look for its messages in the server log; max_worker_processes may be too low.");
+		}
+		else
+		{
+			dsv3_error_detail(&failure->error, "The engine is %s.",
+							  view->engine_state == DSV3_ENGINE_STARTING ? "opening the model"
+																		 : "being restarted");
+			dsv3_error_hint(&failure->error, "Watch dsv3_health(), or wait longer with dsv3.start_timeout.");
+		}
+		failure->row_error = false;
+		return true;
+	}
+	return false;
+}
+
+/* How long to sleep before something other than the latch needs a look. */
+static long
+sleep_ms(const Dsv3Call *call, const Dsv3SlotView *view)
+{
+	int64 elapsed = elapsed_ms(call->started);
+	int64 ms = CLIENT_CHECK_MS;
+
+	if (call->timeout_ms > 0)
+		ms = Min(ms, call->timeout_ms - elapsed);
+	if (view->state == DSV3_SLOT_QUEUED)
+		ms = Min(ms, Max(dsv3_guc_start_timeout - elapsed, 10));
+	return (long) Max(ms, 1);
+}
+
+Dsv3CallState
+dsv3_call_wait(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure)
+{
+	int had = out->len;
+
+	for (;;)
+	{
+		Dsv3SlotView view;
+
+		if (!dsv3_queue_take_output(&call->ticket, out, &view))
+		{
+			dsv3_error(&failure->error, DSV3_ERR_INTERNAL, "dsv3 request is lost");
+			failure->row_error = false;
+			return DSV3_CALL_FAILED;
+		}
+		call->counts = view.counts;
+		if (view.state == DSV3_SLOT_FAILED)
+		{
+			dsv3_queue_error(&call->ticket, &failure->error, &failure->row_error);
+			return DSV3_CALL_FAILED;
+		}
+		if (view.state == DSV3_SLOT_DONE)
+			return DSV3_CALL_DONE;
+		if (!to_end && out->len > had)
+			return DSV3_CALL_RUNNING;
+		if (out_of_time(call, &view, failure))
+			return DSV3_CALL_FAILED;
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, sleep_ms(call, &view),
+						 view.state == DSV3_SLOT_QUEUED ? DSV3_WAIT_EVENT(wait_event_queued, "Dsv3Queued")
+														: DSV3_WAIT_EVENT(wait_event_running, "Dsv3Running"));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		check_client(call);
+	}
+}
+
+const Dsv3Counts *
+dsv3_call_counts(const Dsv3Call *call)
+{
+	return &call->counts;
+}
+
+const pg_uuid_t *
+dsv3_call_trace_id(const Dsv3Call *call)
+{
+	return &call->trace_id;
+}
+
+void
+dsv3_raise(const Dsv3Failure *failure)
+{
+	const Dsv3Error *e = &failure->error;
+
+	ereport(ERROR, (errcode(MAKE_SQLSTATE(e->sqlstate[0], e->sqlstate[1], e->sqlstate[2], e->sqlstate[3],
+										  e->sqlstate[4])),
+					errmsg("%s", dsv3_text_from_utf8_lossy(e->message)),
+					e->detail[0] ? errdetail("%s", dsv3_text_from_utf8_lossy(e->detail)) : 0,
+					e->hint[0] ? errhint("%s", dsv3_text_from_utf8_lossy(e->hint)) : 0));
+}

@@ -1,0 +1,101 @@
+/*
+ * client.h
+ *	  A request from the backend's point of view: submit, wait, read, release.
+ *
+ * Failures come in two kinds. A row error concerns the one request: its text is too long, a token does not exist, it
+ * ran into its timeout, it ended the engine again and again. dsv3_try_* and on_error = 'null' catch these. Everything
+ * else (no engine, cancelled, queue full, no permission) would meet the next request just the same and always raises.
+ */
+#ifndef DSV3_CLIENT_H
+#define DSV3_CLIENT_H
+
+#include "pg/compat.h"
+
+#include "common/error.h"
+#include "lib/stringinfo.h"
+#include "pg/guc.h"
+#include "pg/shmem.h"
+
+/* A text in UTF-8, not terminated; data NULL: absent. */
+typedef struct Dsv3Text
+{
+	const char *data;
+	Size len;
+} Dsv3Text;
+
+/* What is asked for. dsv3_request_init sets the defaults of the session. */
+typedef struct Dsv3Request
+{
+	uint32 kind; /* Dsv3RequestKind */
+	Dsv3Text prompt;
+	Dsv3Text input;
+	Dsv3Text system;
+	Dsv3Text messages;
+	Dsv3Text tools;
+	Dsv3Text continuation;
+	const int32 *tokens; /* of DETOKENIZE */
+	Size n_tokens;
+
+	uint32 max_tokens; /* 0: not sent */
+	double temperature;
+	int64 seed;
+	double top_p; /* negative: not sent, here and below */
+	int64 top_k;
+	double min_p;
+	double repetition_penalty;
+	int think; /* 0 auto, 1 off, 2 on */
+	int64 think_budget;
+	int logprobs;
+	bool raw;
+	Dsv3Text stop[DSV3_MAX_STOPS];
+	int n_stop;
+
+	bool stream;
+	int priority;
+	int on_error;
+	int timeout_ms;          /* 0: none */
+	const char *traceparent; /* NULL: none */
+} Dsv3Request;
+
+typedef struct Dsv3Failure
+{
+	Dsv3Error error; /* texts in UTF-8 */
+	bool row_error;
+} Dsv3Failure;
+
+typedef enum Dsv3CallState
+{
+	DSV3_CALL_RUNNING,
+	DSV3_CALL_DONE,
+	DSV3_CALL_FAILED,
+} Dsv3CallState;
+
+/* A request under way. Released by its owner, or by the end of the resource owner (statement, subtransaction, portal)
+ * in which it was made, whichever comes first. */
+typedef struct Dsv3Call Dsv3Call;
+
+extern void dsv3_request_init(Dsv3Request *request, uint32 kind);
+
+/* Raises 55000 when the library is not preloaded. */
+extern void dsv3_require_preload(void);
+
+/* Start a request. NULL: failure is set. */
+extern Dsv3Call *dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure);
+
+/* Wait for output (or for the end, if `to_end`), append to out the fields that came, in wire form. Throws on interrupts;
+ * on DSV3_CALL_FAILED the failure is set. */
+extern Dsv3CallState dsv3_call_wait(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure);
+
+extern const Dsv3Counts *dsv3_call_counts(const Dsv3Call *call);
+extern const pg_uuid_t *dsv3_call_trace_id(const Dsv3Call *call);
+extern void dsv3_call_release(Dsv3Call *call);
+
+/* A call's number, never used twice, and the call with that number, or NULL if it was released; for those who keep a
+ * call over several executions. */
+extern uint64 dsv3_call_number(const Dsv3Call *call);
+extern Dsv3Call *dsv3_call_find(uint64 number);
+
+/* ereport(ERROR) with it. */
+extern void dsv3_raise(const Dsv3Failure *failure) pg_attribute_noreturn();
+
+#endif /* DSV3_CLIENT_H */

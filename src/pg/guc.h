@@ -1,0 +1,65 @@
+/*
+ * guc.h
+ *	  The settings; guc.c defines them and docs/settings.md explains them. Read-only outside guc.c.
+ */
+#ifndef DSV3_GUC_H
+#define DSV3_GUC_H
+
+#include "postgres.h"
+
+/* What a failure that concerns one row does to the statement. */
+typedef enum Dsv3OnError
+{
+	DSV3_ON_ERROR_ERROR,
+	DSV3_ON_ERROR_NULL,
+} Dsv3OnError;
+
+/* As on the wire (DSV3_FIELD_PRIORITY). */
+typedef enum Dsv3Priority
+{
+	DSV3_PRIORITY_INTERACTIVE = 0,
+	DSV3_PRIORITY_BATCH = 1,
+} Dsv3Priority;
+
+/* Fixed at server start. */
+extern char *dsv3_guc_model_path;
+extern char *dsv3_guc_engine_path;
+extern int dsv3_guc_device;
+extern int dsv3_guc_weights;
+extern int dsv3_guc_threads;
+extern int dsv3_guc_queue_size;
+extern int dsv3_guc_shared_memory; /* MB */
+extern int dsv3_guc_kv_cache_size; /* MB; 0: chosen by the engine */
+
+/* The supervisor's, changed by reload. */
+extern int dsv3_guc_engine_restart_delay;     /* ms */
+extern int dsv3_guc_engine_restart_delay_max; /* ms */
+extern int dsv3_guc_engine_start_limit;       /* s; 0: none */
+extern int dsv3_guc_engine_watchdog;          /* ms; 0: off */
+extern int dsv3_guc_engine_oom_score_adj;
+extern int dsv3_guc_request_retries;
+
+/* Guard rails, superuser. */
+extern int dsv3_guc_max_input_bytes;
+extern int dsv3_guc_max_output_tokens;
+
+/* The user's. */
+extern int dsv3_guc_max_tokens;
+extern int dsv3_guc_on_error;
+extern int dsv3_guc_priority;
+extern int dsv3_guc_seed;
+extern int dsv3_guc_start_timeout; /* ms */
+extern double dsv3_guc_temperature;
+extern int dsv3_guc_timeout; /* ms; 0: none */
+extern char *dsv3_guc_traceparent;
+
+/* What CONFIG carries for dsv3.device and dsv3.weights. */
+extern const char *dsv3_guc_device_name(void);
+extern const char *dsv3_guc_weights_name(void);
+
+/* Is text a W3C traceparent ("00-<32 hex>-<16 hex>-<2 hex>")? */
+extern bool dsv3_is_traceparent(const char *text);
+
+extern void dsv3_define_settings(void);
+
+#endif /* DSV3_GUC_H */
