@@ -251,7 +251,7 @@ dsv3_health_1_0(PG_FUNCTION_ARGS)
 	add_last_error(&row, &now->shared, supervised ? NULL : "dsv3 supervisor is not running");
 	add(&row, Int32GetDatum(now->shared.engine_pid), now->shared.engine_pid == 0);
 	add_text(&row, DSV3_VERSION);
-	add_text(&row, json_text(model, "version"));
+	add_text(&row, json_text(model, "engine_version"));
 	add(&row, Int32GetDatum(DSV3_PROTOCOL_VERSION), false);
 	return form_row(fcinfo, &row);
 }

@@ -251,10 +251,33 @@ dsv3_child_stop(Dsv3Child *child)
 	}
 }
 
+/* The engine's lines begin with a level; WARNING and ERROR are what an administrator must see. */
+static int
+split_level(const char **text)
+{
+	static const struct
+	{
+		const char *prefix;
+		int level;
+	} levels[] = {{"LOG: ", LOG}, {"WARNING: ", WARNING}, {"ERROR: ", WARNING}};
+
+	for (int i = 0; i < (int) lengthof(levels); i++)
+	{
+		if (strncmp(*text, levels[i].prefix, strlen(levels[i].prefix)) == 0)
+		{
+			*text += strlen(levels[i].prefix);
+			return levels[i].level;
+		}
+	}
+	return LOG;
+}
+
 /* One complete line of the engine. */
 static void
 log_line(Dsv3Child *child)
 {
+	const char *text = child->last_line;
+	int level;
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (child->line_len == 0)
@@ -285,8 +308,9 @@ log_line(Dsv3Child *child)
 		child->window_lines = 0;
 		child->suppressed = 0;
 	}
+	level = split_level(&text);
 	if (child->window_lines++ < LOG_WINDOW_LINES)
-		ereport(LOG, (errmsg("dsv3 engine: %s", child->last_line)));
+		ereport(level, (errmsg("dsv3 engine: %s", text)));
 	else
 		child->suppressed++;
 }
