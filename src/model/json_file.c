@@ -14,27 +14,55 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Bytes of the well-formed UTF-8 character at p, 0 when there is none. */
+static size_t
+utf8_character(const unsigned char *p)
+{
+	uint32_t c;
+	size_t n = p[0] < 0x80 ? 1 : p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
+
+	if (n == 1)
+		return 1;
+	if (p[0] < 0xC2 || p[0] > 0xF4)
+		return 0;
+	c = p[0] & (0xFFu >> (n + 1));
+	for (size_t i = 1; i < n; i++)
+	{
+		if ((p[i] & 0xC0) != 0x80) /* also stops at the terminator */
+			return 0;
+		c = c << 6 | (p[i] & 0x3F);
+	}
+	if ((n == 3 && (c < 0x800 || (c >= 0xD800 && c < 0xE000))) || (n == 4 && (c < 0x10000 || c > 0x10FFFF)))
+		return 0;
+	return n;
+}
+
 const char *
 dsv3_shown_name(char buf[DSV3_SHOWN_NAME], const char *name)
 {
-	size_t len = strlen(name);
-	size_t keep = len;
+	const unsigned char *p = (const unsigned char *) name;
+	size_t used = 0;
 
-	if (len >= DSV3_SHOWN_NAME)
+	while (*p)
 	{
-		keep = DSV3_SHOWN_NAME - 4;
-		while (keep > 0 && ((unsigned char) name[keep] & 0xC0) == 0x80)
-			keep--;
-	}
-	for (size_t i = 0; i < keep; i++)
-	{
-		unsigned char c = (unsigned char) name[i];
+		size_t n = utf8_character(p);
 
-		buf[i] = (c < 0x20 || c == 0x7F) ? '?' : (char) c;
+		if (used + (n ? n : 1) > DSV3_SHOWN_NAME - 4)
+		{
+			memcpy(buf + used, "...", 4);
+			return buf;
+		}
+		if (n == 0 || *p < 0x20 || *p == 0x7F)
+		{
+			buf[used++] = '?';
+			p++;
+			continue;
+		}
+		memcpy(buf + used, p, n);
+		used += n;
+		p += n;
 	}
-	buf[keep] = '\0';
-	if (keep < len)
-		memcpy(buf + keep, "...", 4);
+	buf[used] = '\0';
 	return buf;
 }
 

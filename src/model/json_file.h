@@ -19,8 +19,8 @@
 /* Longest file name and tensor name shown in a message. */
 #define DSV3_SHOWN_NAME 160
 
-/* Copy a name from a hostile file into buf for a message: control characters become '?', what does not fit is cut at a
- * character boundary and ends in "...". Returns buf. */
+/* Copy a name from a hostile file into buf for a message: control characters and what is not UTF-8 become '?'; what does
+ * not fit is cut at a character boundary and ends in "...". Returns buf. */
 extern const char *dsv3_shown_name(char buf[DSV3_SHOWN_NAME], const char *name);
 
 /*
