@@ -8,11 +8,13 @@ characters and non-characters, whose class never changes. No surrogates: every s
   make_strings.py          prints one JSON string per line
 """
 
+import hashlib
 import json
 import sys
 from unicodedata import ucd_3_2_0 as old_unicode
 
 SEED = 7
+RANDOM_LISTS = 1000
 MASK = (1 << 64) - 1
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>",
@@ -219,6 +221,12 @@ def make_strings():
     strings += sweeps()
     strings += ["a" * 30000, " " * 30000, "\n" * 5000, "word " * 6000, "7" * 3000, "中" * 4000, "x" + "\u0301" * 3000, "ab" * 20000]
     return strings
+
+
+def random_ids(name, size):
+    """Lists of 1 to 40 ids below `size`, to be decoded: any bytes come out, valid UTF-8 or not."""
+    draw = Draw(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
+    return [[draw.below(size) for _ in range(draw.between(1, 40))] for _ in range(RANDOM_LISTS)]
 
 
 def main():

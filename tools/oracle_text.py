@@ -8,7 +8,7 @@ test/fixtures/tokenizer/ (the strings are make_strings.py's)
                  tokenizers (tiktoken for "kimi-k2") encodes the string: special tokens in it recognised, nothing added
   NAME.plain     the same for the strings with an added token's text in them, which here stays text: the added tokens
                  are taken out of the tokenizer file. "plain_strings" in index.json lists which.
-  NAME.decode    4 bytes per id list of random_ids() below: the first of the SHA-256 of the decoded text, special tokens
+  NAME.decode    4 bytes per id list of make_strings.random_ids(): the first of the SHA-256 of the decoded text, special tokens
                  kept, as UTF-8; what is no valid UTF-8 is U+FFFD by the rule of maximal parts
 
 test/fixtures/templates/NAME.json
@@ -34,7 +34,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 import chat_templates
 import text_models
 from checkpoint import stage
-from make_strings import Draw, make_strings
+from make_strings import make_strings, random_ids
 
 TOKENIZERS = {"deepseek-v3": "deepseek-v3", "demo": "demo", "tiny": "tiny", "kimi-k2": "kimi-k2"}   # golden -> model
 KIMI_PATTERN = "|".join([
@@ -42,7 +42,6 @@ KIMI_PATTERN = "|".join([
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
-RANDOM_LISTS = 1000
 
 
 class HuggingFace:
@@ -113,12 +112,6 @@ def short_hash(data):
 
 def ids_hash(ids):
     return short_hash(b"".join(id.to_bytes(4, "little") for id in ids))
-
-
-def random_ids(name, size):
-    """The id lists that are decoded: 1 to 40 ids below `size`."""
-    draw = Draw(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
-    return [[draw.below(size) for _ in range(draw.between(1, 40))] for _ in range(RANDOM_LISTS)]
 
 
 def file_sha256(path):

@@ -39,7 +39,7 @@ $(DEMO_MODEL)/config.json: tools/demo_model.py tools/gguf_reader.py $(MODEL_LIB)
 ORACLE_VENV = build/oracle-venv
 ORACLE = nice $(ORACLE_VENV)/bin/python
 
-.PHONY: oracle-venv oracle oracle-verify oracle-logits oracle-demo check-oracle
+.PHONY: oracle-venv oracle oracle-verify oracle-logits oracle-demo oracle-text check-oracle check-text
 
 oracle-venv: $(ORACLE_VENV)/.ready ## install the oracle's pinned Python environment (about 6 GB)
 $(ORACLE_VENV)/.ready: tools/oracle-requirements.txt
@@ -53,15 +53,21 @@ $(ORACLE_VENV)/.ready: tools/oracle-requirements.txt
 		{ echo "oracle-venv: the packages of $< could not be installed: see above; is the package index reachable?"; exit 1; }
 	@touch $@
 
-oracle: oracle-logits oracle-demo ## derive all goldens again with the oracle
+oracle: oracle-logits oracle-demo oracle-text ## derive all goldens again with the oracle
 oracle-logits: oracle-venv
 	@$(ORACLE) tools/oracle_logits.py
 oracle-demo: oracle-venv build/demo-model/config.json
 	@$(ORACLE) tools/oracle_demo.py
+oracle-text: oracle-venv build/demo-model/config.json build/tiny-model/config.json
+	@$(ORACLE) tools/oracle_text.py
 
-oracle-verify: oracle-venv build/demo-model/config.json ## derive all goldens again and compare them with the committed ones
+oracle-verify: oracle-venv build/demo-model/config.json build/tiny-model/config.json ## derive all goldens again and compare them with the committed ones
 	@$(ORACLE) tools/oracle_logits.py --verify
+	@$(ORACLE) tools/oracle_text.py --verify
 	@$(ORACLE) tools/oracle_demo.py --verify
 
 check-oracle: engine ## compare the engine's logits with the oracle's goldens
 	@PYTHON='$(PYTHON)' prove test/oracle/logits.t test/oracle/demo.t
+
+check-text: engine build/tiny-model/config.json ## compare dsv3 tokenize with the reference libraries' goldens
+	@PYTHON='$(PYTHON)' prove test/text/tokenizers.t
