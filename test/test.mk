@@ -11,3 +11,13 @@ $(ENGINE_BUILD)/unit/%: test/unit/%.c $(ENGINE_LIB)
 unit: $(UNIT_BIN)
 check-unit: unit
 	CMOCKA_MESSAGE_OUTPUT=TAP prove --exec '' $(UNIT_BIN)
+
+# The misbehaving engine that tests of the supervisor run (its modes are listed at its top).
+TEST_ENGINE = $(ENGINE_BUILD)/test/dsv3-hostile
+$(ENGINE_BUILD)/test/dsv3-hostile: test/engine/hostile.c $(ENGINE_LIB)
+	@mkdir -p $(@D)
+	$(ENGINE_CC) $(ENGINE_CFLAGS) -o $@ $< $(ENGINE_LIB) $(ENGINE_LIBS)
+
+.PHONY: test-engines
+test-engines: $(TEST_ENGINE)
+unit: test-engines
