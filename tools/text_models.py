@@ -10,6 +10,8 @@
   tiny, demo         links to build/tiny-model and build/demo-model, where they are made
 
   text_models.py DIRECTORY [NAME ...]
+
+Without names, what cannot be made here is named and left out.
 """
 
 import argparse
@@ -113,12 +115,15 @@ def make_kimi(place, name):
 
 def make(directory, name):
     """The path of the model's directory, made if need be; Missing when something it needs is not there."""
+    os.makedirs(directory, exist_ok=True)
+    place = os.path.join(directory, name)
     if name in ("tiny", "demo"):
         path = os.path.join(BUILD, name + "-model")
         if not os.path.isfile(os.path.join(path, "tokenizer.json")):
             raise Missing("build/%s-model is not there: make %s-model" % (name, name))
-        return path
-    place = os.path.join(directory, name)
+        if not os.path.islink(place):
+            os.symlink(os.path.relpath(path, os.path.realpath(directory)), place)
+        return place
     os.makedirs(place, exist_ok=True)
     (make_deepseek if name in DEEPSEEK else make_kimi)(place, name)
     return place
@@ -127,13 +132,15 @@ def make(directory, name):
 def main():
     parser = argparse.ArgumentParser(description="Make the model directories of the tokenizer and template tests.")
     parser.add_argument("directory")
-    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    for name in arguments.names:
+    for name in arguments.names or NAMES:
         try:
-            print("%s: %s" % (name, make(arguments.directory, name)))
+            make(arguments.directory, name)
         except Missing as problem:
-            sys.exit("text-models: %s" % problem)
+            if arguments.names:
+                sys.exit("text-models: %s" % problem)
+            print("text-models: %s left out: %s" % (name, problem))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,12 @@ build/oracle-checkpoints/.made: tools/make_checkpoints.py $(MODEL_LIB)
 	@$(PYTHON) tools/make_checkpoints.py build/oracle-checkpoints
 	@touch $@
 
+.PHONY: text-models
+
+# Made again each time, in a second: what it can make depends on what else is there.
+text-models: build/tiny-model/config.json ## make the model directories of the tokenizer and template tests
+	@$(PYTHON) tools/text_models.py build/text-models
+
 # FORM=equal|pairs|groups and LIVE=1 choose the form; forms other than the default get a directory of their own.
 # DEMO_WHEEL names the source package's file where there is no network.
 FORM ?= groups
