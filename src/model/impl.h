@@ -1,0 +1,174 @@
+/*
+ * impl.h
+ *	  What the files of the forward pass share; nobody outside src/model includes it.
+ *
+ * A step is cut into batches of at most max_rows rows (the tokens of all sequences, one after another), and a batch goes
+ * through all layers before the next begins. Rows of one sequence in one batch see each other through the cache, whose
+ * rows are written before attention reads any. Everything a batch needs lives in Dsv3Scratch, which belongs to the model,
+ * grows and never shrinks; only the thread inside dsv3_model_step and the pool threads it runs touch it.
+ *
+ * Letters as in config.h: H hidden, A heads, N nope, R rope, D = N + R, C latent, V value, E experts, K chosen, W = C + R.
+ */
+#ifndef DSV3_MODEL_IMPL_H
+#define DSV3_MODEL_IMPL_H
+
+#include "kernels/int8.h"
+#include "kernels/ops.h"
+#include "kernels/pool.h"
+#include "model/checkpoint.h"
+#include "model/model.h"
+
+/* Activations of a batch with, for 8-bit weights, their codes. */
+typedef struct Dsv3Act
+{
+	float *data; /* [rows][width] */
+	int64_t width;
+	int16_t *codes; /* [rows][code_width]; NULL when no weight is INT8 */
+	float *scales;  /* [rows][scale_width] */
+	int64_t code_width;
+	int64_t scale_width;
+} Dsv3Act;
+
+/* One row of a batch: a token of a sequence. */
+typedef struct Dsv3BatchRow
+{
+	int32_t token;
+	int32_t position;
+	const Dsv3StepSeq *seq;
+	bool wanted; /* its logits are */
+} Dsv3BatchRow;
+
+/* The rows first .. first + count - 1 of a batch belong to one sequence, at rising positions. */
+typedef struct Dsv3Segment
+{
+	int32_t first;
+	int32_t count;
+	const Dsv3StepSeq *seq;
+	int64_t first_slice; /* while attention shares out its work */
+} Dsv3Segment;
+
+typedef struct Dsv3Scratch
+{
+	int64_t rows;           /* rows the arrays below have room for */
+	int64_t attention_rows; /* rows whose absorbed queries fit at once */
+
+	Dsv3BatchRow *row;     /* [rows] */
+	Dsv3Segment *segments; /* [rows] */
+	Dsv3Segment *parts;    /* [rows], the segments' rows of one attention pass */
+	float *x;              /* [rows][H], the residual stream */
+	Dsv3Act h;             /* [rows][H], after a norm */
+	float *cosine;         /* [rows][R / 2] */
+	float *sine;
+	Dsv3Act q_a;          /* [rows][Rq] */
+	float *q;             /* [rows][A D] */
+	float *kv_a;          /* [rows][W] */
+	Dsv3Act o;            /* [rows][A V], heads' outputs */
+	float *out;           /* [rows][H], attention output, dense or shared MLP output */
+	float *scores;        /* [rows][E] */
+	float *route_scratch; /* [rows][3 E] */
+	int32_t *chosen;      /* [rows][K] */
+	float *weights;       /* [rows][K] */
+	int32_t *place;       /* [rows][K], where the slot's expert output lies in expert_out */
+	int32_t *sorted_rows; /* [rows K], input row of each place, grouped by expert */
+	Dsv3Act gate;         /* [rows max(F, S Fm)], gate then silu(gate) up, of a dense or shared MLP */
+	float *up;
+	Dsv3Act expert_gate; /* [rows K][Fm] */
+	float *expert_up;
+	float *expert_out; /* [rows K][H] */
+
+	/* attention_rows rows: */
+	float *q_latent; /* [rows][A][W], absorbed query and rotated rope part */
+	float *z;        /* [rows][A][C], or [rows][A][V] in the expanded form */
+	float *max;      /* [rows][A] */
+	float *sum;      /* [rows][A] */
+
+	/* expanded form only, one cache block: */
+	float *expanded;      /* [DSV3_KV_BLOCK][A (N + V)] */
+	float *expanded_keys; /* [A][DSV3_KV_BLOCK][D] */
+
+	/* not by row: */
+	int32_t *expert_first;        /* [E + 1], first place of each expert */
+	struct Dsv3Product *products; /* [E + 2] */
+	struct Dsv3Mlp1 *mlps;        /* [E + 1] */
+	void **memory;                /* what to free */
+	int n_memory;
+} Dsv3Scratch;
+
+struct Dsv3Model
+{
+	Dsv3Checkpoint *checkpoint;
+	const Dsv3Config *config; /* checkpoint->config */
+	const Dsv3Ops *ops;
+	Dsv3Pool *pool;
+	bool expanded;
+	bool codes;       /* some matrix is INT8: activations need codes */
+	int64_t max_rows; /* of a batch */
+	Dsv3ModelInfo info;
+	atomic_uint_least64_t *expert_counts; /* [n_layers][E] */
+	Dsv3Scratch scratch;
+};
+
+struct Dsv3Kv
+{
+	int n_blocks;
+	int n_layers;
+	int width;           /* floats of a row: latent C, then rotated key R */
+	size_t layer_floats; /* DSV3_KV_BLOCK * width */
+	size_t block_floats; /* n_layers * layer_floats */
+	float *data;         /* [n_blocks][n_layers][DSV3_KV_BLOCK][width] */
+	size_t mapped_bytes;
+	int32_t *writer; /* [n_blocks], used while checking a step: which sequence writes the block, else -1 */
+};
+
+/* kv.c: row 0 of a block in a layer. */
+static inline float *
+dsv3_kv_rows(const Dsv3Kv *kv, int32_t block, int layer)
+{
+	return kv->data + (size_t) block * kv->block_floats + (size_t) layer * kv->layer_floats;
+}
+
+/* One product y = x W^T of a parallel section. */
+typedef struct Dsv3Product
+{
+	const Dsv3Weight *weight;
+	Dsv3Rows x;
+	int m;
+	float *y;
+	int64_t ldy;
+	int64_t first_slice; /* set by dsv3_linear */
+	int chunk;
+} Dsv3Product;
+
+/* One gate/up pair of a parallel section: out = silu(x gate^T) * (x up^T), quantised if out has codes. */
+typedef struct Dsv3Mlp1
+{
+	const Dsv3Mlp *mlp;
+	Dsv3Rows x;
+	int m;
+	Dsv3Act out; /* row 0 is the pair's first row */
+	float *up;   /* [m][out.width] */
+	int64_t first_slice;
+	int chunk;
+} Dsv3Mlp1;
+
+/* linear.c */
+extern Dsv3Rows dsv3_act_rows(const Dsv3Act *act);
+extern Dsv3Act dsv3_act_from(const Dsv3Act *act, int64_t row);
+/* Quantise one row if the activations carry codes. */
+extern void dsv3_act_quantise(const Dsv3Ops *ops, const Dsv3Act *act, int64_t row);
+extern void dsv3_linear(Dsv3Model *model, Dsv3Product *products, int n);
+extern void dsv3_gate_up(Dsv3Model *model, Dsv3Mlp1 *mlps, int n);
+
+/* scratch.c: make room for a batch of rows; false and *err (53200) when there is no memory, the old room is then gone. */
+extern bool dsv3_scratch_reserve(Dsv3Model *model, int64_t rows, Dsv3Error *err);
+extern void dsv3_scratch_free(Dsv3Scratch *s);
+/* Bytes of all by-row arrays for one row. */
+extern int64_t dsv3_scratch_row_bytes(const Dsv3Model *model);
+
+/* mla.c: scratch.h (the normed input) to scratch.out (the attention output before bias and residual). */
+extern void dsv3_mla(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows, int n_segments);
+
+/* moe.c: scratch.h to scratch.x += MLP(h). */
+extern void dsv3_mlp(Dsv3Model *model, int layer, int n_rows);
+
+#endif /* DSV3_MODEL_IMPL_H */
