@@ -15,7 +15,7 @@ CREATE FUNCTION dsv3_generate(
 	options pg_catalog.jsonb DEFAULT '{}')
 RETURNS pg_catalog.text
 AS 'MODULE_PATHNAME', 'dsv3_generate_1_0'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 1000000;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
 COMMENT ON FUNCTION dsv3_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
 	IS 'answer a prompt, followed by the input if there is one';
 
@@ -39,7 +39,7 @@ CREATE FUNCTION dsv3_try_generate(
 	OUT logprobs pg_catalog.jsonb)
 RETURNS pg_catalog.record
 AS 'MODULE_PATHNAME', 'dsv3_try_generate_1_0'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 1000000;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
 COMMENT ON FUNCTION dsv3_try_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
 	IS 'answer a prompt; a failure that concerns this row only is returned instead of raised';
 
@@ -57,7 +57,7 @@ CREATE FUNCTION dsv3_generate_stream(
 	OUT trace_id pg_catalog.uuid)
 RETURNS SETOF pg_catalog.record
 AS 'MODULE_PATHNAME', 'dsv3_generate_stream_1_0'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 1000000 ROWS 100;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000 ROWS 100;
 COMMENT ON FUNCTION dsv3_generate_stream(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
 	IS 'answer a prompt piece by piece, as the text is made; use it in the select list';
 
@@ -69,7 +69,7 @@ CREATE FUNCTION dsv3_chat(
 	options pg_catalog.jsonb DEFAULT '{}')
 RETURNS pg_catalog.jsonb
 AS 'MODULE_PATHNAME', 'dsv3_chat_1_0'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 1000000;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
 COMMENT ON FUNCTION dsv3_chat(pg_catalog.jsonb, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
 	IS 'continue a conversation: messages in, the next message out';
 
@@ -108,6 +108,7 @@ REVOKE ALL ON FUNCTION dsv3_count_tokens(pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_logprob(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
 
 -- State. Read from shared memory, open to all; each shows a role only what is its business.
+-- public: dsv3_health dsv3_model_info dsv3_version dsv3_activity dsv3_stat_engine dsv3_cancel
 
 CREATE FUNCTION dsv3_health(
 	OUT state pg_catalog.text,

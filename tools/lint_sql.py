@@ -6,7 +6,7 @@ Rules for the extension's install and upgrade scripts, which run with a superuse
 - the first statement is the \\echo ... \\quit guard against running the file in psql;
 - nothing is CREATE OR REPLACE or IF NOT EXISTS: another's object of that name must be an error, not adopted;
 - a function states its volatility, its parallel safety and, in C, whether it is strict; its name starts with dsv3_;
-- EXECUTE on a function is revoked from PUBLIC, or the comment above it says "public:" and why it may be called by all;
+- EXECUTE on a function is revoked from PUBLIC, or a comment "public: NAME NAME ..." names it;
 - SECURITY DEFINER comes with SET search_path; nothing is LEAKPROOF;
 - in a view or an SQL function body every function and table carries its schema, for the caller chooses search_path;
 - each function, view and type has a COMMENT.
@@ -23,21 +23,19 @@ KEYWORDS = set("""
 
 
 def statements(text):
-    """Split at semicolons outside quotes and comments: (line, text with comments blanked, comment just above)."""
+    """Split at semicolons outside quotes and comments: (line, text without comments)."""
     out, start, i, n = [], 0, 0, len(text)
-    pieces, comments = [], []
+    pieces = []
     line_of = lambda position: text.count("\n", 0, position) + 1
     while i < n:
         two = text[i:i + 2]
         if two == "--":
             j = text.find("\n", i)
             j = n if j < 0 else j
-            comments.append(text[i + 2:j].strip())
             i = j
         elif two == "/*":
             j = text.find("*/", i + 2)
             j = n if j < 0 else j + 2
-            comments.append(text[i + 2:j - 2].strip())
             i = j
         elif text[i] == "'":
             j = i + 1
@@ -53,8 +51,8 @@ def statements(text):
             i = j
         elif text[i] == ";" and not re.search(r"\bBEGIN\s+ATOMIC\b(?!.*\bEND\s*$)", "".join(pieces), re.I | re.S):
             body = "".join(pieces).strip()
-            out.append((line_of(start), body, " ".join(comments)))
-            pieces, comments, i = [], [], i + 1
+            out.append((line_of(start), body))
+            pieces, i = [], i + 1
             start = i
         else:
             if not "".join(pieces).strip() and not text[i].isspace():
@@ -63,7 +61,7 @@ def statements(text):
             i += 1
     rest = "".join(pieces).strip()
     if rest:
-        out.append((line_of(start), rest, " ".join(comments)))
+        out.append((line_of(start), rest))
     return out
 
 
@@ -93,15 +91,16 @@ def script_findings(path, text):
         yield 1, 'the first line that is no comment must be: \\echo Use "CREATE EXTENSION dsv3" to load this file. \\quit'
     text = re.sub(r"^\\echo.*$", "", text, flags=re.M)
 
+    public = {name for line in re.findall(r"^-- public:(.*)$", text, re.M) for name in re.findall(r"\w+", line)}
     functions, revoked, commented, others = {}, set(), set(), []
-    for line, body, comment in statements(text):
+    for line, body in statements(text):
         if re.search(r"\bOR\s+REPLACE\b", body, re.I) and not upgrade:
             yield line, "OR REPLACE would take over an object that is already there"
         if re.search(r"\bIF\s+NOT\s+EXISTS\b", body, re.I):
             yield line, "IF NOT EXISTS would adopt an object that is already there"
         if match := re.match(r"CREATE\s+(?:OR\s+REPLACE\s+)?(FUNCTION|PROCEDURE|AGGREGATE)\s+([\w.@\"]+)\s*\(", body, re.I):
             kind, name = match.group(1).upper(), name_of(match.group(2))
-            functions.setdefault(name, (line, "public:" in comment))
+            functions.setdefault(name, line)
             if not name.startswith("dsv3_") and not name.startswith("_dsv3_"):
                 yield line, f'"{name}" does not start with dsv3_'
             if kind == "FUNCTION":
@@ -110,7 +109,7 @@ def script_findings(path, text):
                 if not re.search(r"\bPARALLEL\s+(SAFE|RESTRICTED|UNSAFE)\b", body, re.I):
                     yield line, f"{name} does not state its parallel safety"
                 if not re.search(r"\b(STRICT|CALLED\s+ON\s+NULL\s+INPUT|RETURNS\s+NULL\s+ON\s+NULL\s+INPUT)\b", body, re.I) \
-                        and re.search(r"\(\s*[\w@]", body[match.end() - 1:]):
+                        and not re.match(r"\s*(\)|OUT\b)", body[match.end():]):
                     yield line, f"{name} does not state what a NULL argument does"
             if re.search(r"\bLEAKPROOF\b", body, re.I):
                 yield line, f"{name} is LEAKPROOF"
@@ -131,9 +130,9 @@ def script_findings(path, text):
             revoked |= {name_of(name) for name in re.findall(r"([\w.@]+)\s*\(", body)}
         elif match := re.match(r"COMMENT\s+ON\s+\w+\s+([\w.@\"]+)", body, re.I):
             commented.add(name_of(match.group(1)))
-    for name, (line, public) in functions.items():
-        if name not in revoked and not public:
-            yield line, f'{name} is not revoked from PUBLIC; if all may call it, say why in a "public:" comment above it'
+    for name, line in functions.items():
+        if name not in revoked and name not in public:
+            yield line, f'{name} is neither revoked from PUBLIC nor named in a comment "public: ..."'
         if name not in commented:
             yield line, f"{name} has no COMMENT"
     for line, name in others:

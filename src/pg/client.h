@@ -96,6 +96,6 @@ extern uint64 dsv3_call_number(const Dsv3Call *call);
 extern Dsv3Call *dsv3_call_find(uint64 number);
 
 /* ereport(ERROR) with it. */
-extern void dsv3_raise(const Dsv3Failure *failure) pg_attribute_noreturn();
+pg_noreturn extern void dsv3_raise(const Dsv3Failure *failure);
 
 #endif /* DSV3_CLIENT_H */
