@@ -21,6 +21,11 @@ format:
 lint:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' tools/lint.sh $(LINTS)
 
+## make check-docs        links, examples, names of functions and settings in the pages
+.PHONY: check-docs
+check-docs: tiny-model
+	@PYTHON='$(PYTHON)' PG_CONFIG='$(PG_CONFIG)' prove test/docs/docs.t
+
 ## make coverage          lines the tests reach, in all and for each folder
 ## make check-matrix      build and regression tests on PostgreSQL 14 to 18 (MAJORS="14 17" for some)
 .PHONY: coverage check-matrix
