@@ -17,7 +17,7 @@
 #include "model/digest.h"
 #include "model/weights.h"
 
-#define PIECE 128 /* columns converted at a time: an FP8 block */
+#define FP8_BLOCK 128
 
 typedef struct Job
 {
@@ -115,27 +115,6 @@ make_plan(Plan *plan, Dsv3Checkpoint *cp)
 	dsv3_weights_visit(&cp->weights, &cp->config, plan_visit, plan);
 }
 
-static void
-widen_matrix(const Dsv3Weight *w, Dsv3Type type, void *dst)
-{
-	float piece[PIECE];
-
-	for (int32_t row = 0; row < w->out; row++)
-	{
-		for (int32_t first = 0; first < w->in; first += PIECE)
-		{
-			int32_t n = w->in - first < PIECE ? w->in - first : PIECE;
-			size_t at = (size_t) row * (size_t) w->in + (size_t) first;
-
-			dsv3_weight_columns(w, row, first, n, piece);
-			if (type == DSV3_TYPE_F32)
-				memcpy((float *) dst + at, piece, (size_t) n * sizeof(float));
-			for (int32_t i = 0; type == DSV3_TYPE_BF16 && i < n; i++)
-				((uint16_t *) dst)[at + (size_t) i] = dsv3_f32_to_bf16(piece[i]);
-		}
-	}
-}
-
 /* One job; the only writer of its target. */
 static void
 run_job(void *arg, int64_t i)
@@ -146,7 +125,7 @@ run_job(void *arg, int64_t i)
 	if (job->type == DSV3_TYPE_INT8)
 		plan->options->packer->pack(job->role, &job->stored, job->dst);
 	else
-		widen_matrix(&job->stored, job->type, job->dst);
+		dsv3_weight_convert(&job->stored, job->type, job->dst);
 	job->target->type = job->type;
 	job->target->out = job->stored.out;
 	job->target->in = job->stored.in;
@@ -225,7 +204,8 @@ weight_bytes(const Dsv3CheckpointOptions *options, Dsv3MatrixRole role, const Ds
 	if (w->type == DSV3_TYPE_INT8)
 		return (int64_t) options->packer->bytes(role, w->out, w->in);
 	if (w->type == DSV3_TYPE_FP8)
-		return n + (int64_t) ((w->out + PIECE - 1) / PIECE) * ((w->in + PIECE - 1) / PIECE) * 4;
+		return n +
+			   (int64_t) ((w->out + FP8_BLOCK - 1) / FP8_BLOCK) * ((w->in + FP8_BLOCK - 1) / FP8_BLOCK) * 4;
 	return n * (int64_t) dsv3_type_bytes(w->type);
 }
 

@@ -6,47 +6,7 @@
 
 #include <string.h>
 
-#define FP8_BLOCK 128
-
-static float
-float_of_bits(uint32_t bits)
-{
-	float value;
-
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-float
-dsv3_bf16_to_f32(uint16_t code)
-{
-	return float_of_bits((uint32_t) code << 16);
-}
-
-float
-dsv3_f16_to_f32(uint16_t code)
-{
-	uint32_t sign = (uint32_t) (code & 0x8000) << 16;
-	uint32_t rest = code & 0x7FFF;
-
-	if (rest >= 0x7C00) /* infinity and NaN keep their fraction */
-		return float_of_bits(sign | 0x7F800000 | (rest & 0x3FF) << 13);
-	if (rest >= 0x0400) /* exponent bias 15 to 127 */
-		return float_of_bits(sign | ((rest << 13) + (112u << 23)));
-	/* zero and subnormals: the fraction counts steps of 2^-24, which F32 holds exactly */
-	return sign ? -((float) rest * 0x1p-24f) : (float) rest * 0x1p-24f;
-}
-
-float
-dsv3_fp8_to_f32(uint8_t code)
-{
-	uint32_t sign = (uint32_t) (code & 0x80) << 24;
-	uint32_t rest = code & 0x7F;
-
-	if (rest >= 0x08) /* exponent bias 7 to 127 */
-		return float_of_bits(sign | ((rest << 20) + (120u << 23)));
-	return sign ? -((float) rest * 0x1p-9f) : (float) rest * 0x1p-9f;
-}
+#define PIECE 128 /* columns of an FP8 block */
 
 uint16_t
 dsv3_f32_to_bf16(float value)
@@ -59,45 +19,58 @@ dsv3_f32_to_bf16(float value)
 	return (uint16_t) ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-void
-dsv3_widen(Dsv3Type type, const void *src, size_t n, float *dst)
+size_t
+dsv3_type_bytes(Dsv3Type type)
 {
-	const unsigned char *bytes = src;
+	return type == DSV3_TYPE_F32 ? 4 : type == DSV3_TYPE_FP8 ? 1 : 2;
+}
+
+void
+dsv3_widen(Dsv3Type type, const void *src, int32_t n, float *dst)
+{
+	Dsv3Weight view = {.type = type, .out = 1, .in = n, .data = src};
 
 	if (type == DSV3_TYPE_F32)
-	{
-		memcpy(dst, src, n * sizeof(float));
-		return;
-	}
-	for (size_t i = 0; i < n; i++)
-	{
-		uint16_t code;
-
-		memcpy(&code, bytes + 2 * i, sizeof(code));
-		dst[i] = type == DSV3_TYPE_BF16 ? dsv3_bf16_to_f32(code) : dsv3_f16_to_f32(code);
-	}
+		memcpy(dst, src, (size_t) n * sizeof(float)); /* the kernels want F32 aligned */
+	else
+		dsv3_ops_find(NULL, NULL)->decode(&view, 0, dst);
 }
 
 void
 dsv3_weight_columns(const Dsv3Weight *weight, int32_t row, int32_t first, int32_t n, float *dst)
 {
 	size_t start = (size_t) row * (size_t) weight->in + (size_t) first;
-	const unsigned char *src = (const unsigned char *) weight->data + start * dsv3_type_bytes(weight->type);
-	float scale;
+	Dsv3Weight view = {.type = weight->type, .out = 1, .in = n};
 
-	if (weight->type != DSV3_TYPE_FP8)
-	{
-		dsv3_widen(weight->type, src, (size_t) n, dst);
-		return;
-	}
-	scale = weight->scales[(size_t) (row / FP8_BLOCK) * (((size_t) weight->in + FP8_BLOCK - 1) / FP8_BLOCK) +
-						   (size_t) (first / FP8_BLOCK)];
-	for (int32_t i = 0; i < n; i++)
-		dst[i] = dsv3_fp8_to_f32(src[i]) * scale;
+	view.data = (const unsigned char *) weight->data + start * dsv3_type_bytes(weight->type);
+	if (weight->scales)
+		view.scales = weight->scales + (size_t) (row / PIECE) * (((size_t) weight->in + PIECE - 1) / PIECE) +
+					  (size_t) (first / PIECE);
+	dsv3_ops_find(NULL, NULL)->decode(&view, 0, dst);
 }
 
-size_t
-dsv3_type_bytes(Dsv3Type type)
+void
+dsv3_weight_convert(const Dsv3Weight *weight, Dsv3Type type, void *dst)
 {
-	return type == DSV3_TYPE_F32 ? 4 : type == DSV3_TYPE_FP8 ? 1 : 2;
+	const Dsv3Ops *ops = dsv3_ops_find(NULL, NULL);
+	float piece[PIECE];
+
+	for (int32_t row = 0; row < weight->out; row++)
+	{
+		size_t start = (size_t) row * (size_t) weight->in;
+
+		if (type == DSV3_TYPE_F32)
+		{
+			ops->decode(weight, row, (float *) dst + start);
+			continue;
+		}
+		for (int32_t first = 0; first < weight->in; first += PIECE)
+		{
+			int32_t n = weight->in - first < PIECE ? weight->in - first : PIECE;
+
+			dsv3_weight_columns(weight, row, first, n, piece);
+			for (int32_t i = 0; i < n; i++)
+				((uint16_t *) dst)[start + (size_t) (first + i)] = dsv3_f32_to_bf16(piece[i]);
+		}
+	}
 }

@@ -155,7 +155,7 @@ widen_tensor(Resolver *r, const Dsv3Tensor *t)
 		size_t count = n - done < 256 ? n - done : 256;
 		float *dst = out ? out + done : piece;
 
-		dsv3_widen(type, t->data + done * dsv3_type_bytes(type), count, dst);
+		dsv3_widen(type, t->data + done * dsv3_type_bytes(type), (int32_t) count, dst);
 		for (size_t i = 0; i < count; i++)
 		{
 			if (!isfinite(dst[i]))

@@ -1,6 +1,6 @@
 /*
  * weights.h
- *	  From tensor names to the structs of checkpoint.h, all matrices as stored. Used by checkpoint.c only.
+ *	  From tensor names to the structs of checkpoint.h, all matrices as stored. Used by checkpoint.c and the inspect command.
  */
 #ifndef DSV3_WEIGHTS_H
 #define DSV3_WEIGHTS_H

@@ -81,6 +81,21 @@ number_at(const Dsv3Weight *w, int32_t row, int32_t col)
 	return piece[col % 128];
 }
 
+/* The value of a 16-bit or 8-bit code by the definition of its format; no infinities or NaN. */
+static float
+by_definition(const char *dtype, unsigned code)
+{
+	int fraction_bits = strcmp(dtype, "BF16") == 0 ? 7 : strcmp(dtype, "F16") == 0 ? 10 : 3;
+	int exponent_bits = strcmp(dtype, "BF16") == 0 ? 8 : strcmp(dtype, "F16") == 0 ? 5 : 4;
+	int exponent = (int) (code >> fraction_bits) & ((1 << exponent_bits) - 1);
+	double fraction = code & ((1u << fraction_bits) - 1);
+	int bias = (1 << (exponent_bits - 1)) - 1 + fraction_bits;
+	double x =
+		exponent ? ldexp(ldexp(1, fraction_bits) + fraction, exponent - bias) : ldexp(fraction, 1 - bias);
+
+	return (float) (code >> (fraction_bits + exponent_bits) & 1 ? -x : x);
+}
+
 /* What the fixture's tensor holds at a flat index, scales applied. */
 static float
 fixture_value(Fixture *fx, const char *name, int64_t row, int64_t col)
@@ -101,10 +116,10 @@ fixture_value(Fixture *fx, const char *name, int64_t row, int64_t col)
 		char scales[160];
 
 		snprintf(scales, sizeof(scales), "%s_scale_inv", name);
-		return dsv3_fp8_to_f32(t->data[at]) * fixture_value(fx, scales, row / 128, col / 128);
+		return by_definition(t->dtype, t->data[at]) * fixture_value(fx, scales, row / 128, col / 128);
 	}
 	memcpy(&code, t->data + 2 * at, 2);
-	return strcmp(t->dtype, "BF16") == 0 ? dsv3_bf16_to_f32(code) : dsv3_f16_to_f32(code);
+	return by_definition(t->dtype, code);
 }
 
 /* A matrix equals the tensor, rows from row0; in BF16 mode after rounding. */
@@ -119,7 +134,7 @@ check_matrix(Fixture *fx, const Dsv3Weight *w, const char *name, int64_t row0)
 			float got = number_at(w, row, col);
 
 			if (w->type == DSV3_TYPE_BF16)
-				expected = dsv3_bf16_to_f32(dsv3_f32_to_bf16(expected));
+				expected = by_definition("BF16", dsv3_f32_to_bf16(expected));
 			if (got != expected)
 				fail_msg("%s [%d, %d] is %a, expected %a", name, row, col, (double) got, (double) expected);
 		}
@@ -306,14 +321,14 @@ test_fp8_fused(void **state)
 		memcpy(scales, fixture_find(&fx, "model.layers.1.mlp.experts.gate_up_proj_scale_inv")->data,
 			   sizeof(scales));
 		assert_true(number_at(&cp->weights.layers[1].experts[e].gate, 3, 5) ==
-					dsv3_fp8_to_f32(t->data[(e * 256 + 3) * 16 + 5]) * scales[2 * e]);
+					by_definition(t->dtype, t->data[(e * 256 + 3) * 16 + 5]) * scales[2 * e]);
 		assert_true(number_at(&cp->weights.layers[1].experts[e].up, 3, 5) ==
-					dsv3_fp8_to_f32(t->data[(e * 256 + 128 + 3) * 16 + 5]) * scales[2 * e + 1]);
+					by_definition(t->dtype, t->data[(e * 256 + 128 + 3) * 16 + 5]) * scales[2 * e + 1]);
 		memcpy(scales, fixture_find(&fx, "model.layers.1.mlp.experts.down_proj_scale_inv")->data,
 			   4 * sizeof(float));
 		t = fixture_find(&fx, "model.layers.1.mlp.experts.down_proj");
 		assert_true(number_at(&cp->weights.layers[1].experts[e].down, 15, 127) ==
-					dsv3_fp8_to_f32(t->data[(e * 16 + 15) * 128 + 127]) * scales[e]);
+					by_definition(t->dtype, t->data[(e * 16 + 15) * 128 + 127]) * scales[e]);
 	}
 	dsv3_checkpoint_close(cp);
 
@@ -688,37 +703,34 @@ static void
 test_numbers(void **state)
 {
 	(void) state;
-	for (uint32_t code = 0; code < 0x10000; code++)
+	for (unsigned code = 0; code < 0x10000; code++)
 	{
-		int exponent = (int) (code >> 10 & 31);
-		double fraction = code & 0x3FF;
-		double sign = code & 0x8000 ? -1 : 1;
-		float half = dsv3_f16_to_f32((uint16_t) code);
-		float brain = dsv3_bf16_to_f32((uint16_t) code);
+		uint16_t stored = (uint16_t) code;
+		float half;
+		float brain;
 
-		if (exponent == 31)
-			assert_true(fraction != 0 ? isnan(half) : half == (float) sign * INFINITY);
+		dsv3_widen(DSV3_TYPE_F16, &stored, 1, &half);
+		dsv3_widen(DSV3_TYPE_BF16, &stored, 1, &brain);
+		if ((code & 0x7C00) != 0x7C00)
+			assert_true(half == by_definition("F16", code) && !signbit(half) == !(code & 0x8000));
 		else
-		{
-			assert_true(half == (float) (sign * (exponent ? ldexp(1024 + fraction, exponent - 25)
-														  : ldexp(fraction, -24))));
-			assert_true(!signbit(half) == !(code & 0x8000));
-		}
+			assert_true(code & 0x3FF ? isnan(half) : isinf(half));
+		if ((code & 0x7F80) != 0x7F80)
+			assert_true(brain == by_definition("BF16", code) && !signbit(brain) == !(code & 0x8000));
 		if ((code & 0x7FFF) <= 0x7F80)
 			assert_int_equal(dsv3_f32_to_bf16(brain), code);
 		else
-			assert_true(isnan(dsv3_bf16_to_f32(dsv3_f32_to_bf16(brain))));
+			assert_int_equal(dsv3_f32_to_bf16(brain) & 0x7F80, 0x7F80);
 	}
-	for (uint32_t code = 0; code < 0x100; code++)
+	for (unsigned code = 0; code < 0x100; code++)
 	{
-		int exponent = (int) (code >> 3 & 15);
-		double fraction = code & 7;
-		double sign = code & 0x80 ? -1 : 1;
-		float x = dsv3_fp8_to_f32((uint8_t) code);
+		uint8_t stored = (uint8_t) code;
+		float scale = 0.75f;
+		float x;
+		Dsv3Weight w = {.type = DSV3_TYPE_FP8, .out = 1, .in = 1, .data = &stored, .scales = &scale};
 
-		assert_true(x ==
-					(float) (sign * (exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9))));
-		assert_true(!signbit(x) == !(code & 0x80));
+		dsv3_weight_columns(&w, 0, 0, 1, &x);
+		assert_true(x == by_definition("F8_E4M3", code) * scale);
 	}
 	/* ties go to the even neighbour, everything else to the nearer one */
 	assert_int_equal(dsv3_f32_to_bf16(0x1.01p0f), 0x3F80);
