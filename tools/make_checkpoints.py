@@ -25,7 +25,7 @@ import argparse
 import math
 import os
 
-from checkpoint import (OutputDirectory, Tensor, bf16_decode, bf16_encode, encode, fp8_dequantise, fp8_quantise,
+from checkpoint import (OutputDirectory, Tensor, bf16_decode, encode, fp8_dequantise, fp8_quantise,
                         gaussian, hash_u64, np, stage, tensor_seed, uniform, write_json, write_safetensors)
 
 SEED = 3

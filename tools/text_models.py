@@ -58,8 +58,11 @@ def shared_tokenizer():
 
 
 def write(path, text):
-    with open(path, "w", encoding="utf-8") as out:
+    """Whole or not at all: another test may be reading the directory."""
+    part = "%s.%d" % (path, os.getpid())
+    with open(part, "w", encoding="utf-8") as out:
         out.write(text)
+    os.replace(part, path)
 
 
 def make_deepseek(place, name):
