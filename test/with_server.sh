@@ -3,7 +3,7 @@
 # with_server.sh [-m MODEL] [-c 'name = value']... COMMAND...
 #	Runs COMMAND while a throw-away PostgreSQL server runs that preloads dsv3, and stops and deletes the server afterwards, however
 #	the command ends. The command finds it through PGHOST, PGPORT, PGUSER and PGDATABASE; the database has the extension.
-#	With a model the command starts when dsv3_health() says ready. Exit status: the command's; 99 when there was no
+#	MODEL is a folder or a test model (test:...). With a model the command starts when dsv3_health() says ready. Exit status: the command's; 99 when there was no
 #	server to run it on, whose log is then printed.
 #
 # The server listens on a Unix socket in a private folder only. Root's server runs as the packages' user, and a model that
@@ -15,7 +15,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 model='' settings=()
 while getopts 'm:c:' option; do
 	case "$option" in
-	m) model=$(realpath "$OPTARG") || exit 99 ;;
+	m) if [[ "$OPTARG" == test:* ]]; then model=$OPTARG; else model=$(realpath "$OPTARG") || exit 99; fi ;;
 	c) settings+=("$OPTARG") ;;
 	*) echo "usage: with_server.sh [-m MODEL] [-c 'name = value']... COMMAND..." >&2 && exit 2 ;;
 	esac
@@ -45,7 +45,7 @@ no_server()
 	exit 99
 }
 
-if [ -n "$model" ]; then
+if [[ "$model" == /* ]]; then
 	for file in "$model" "$model"/*; do
 		if ! can_reach "$file"; then
 			cp -rL --link "$model" "$base/model" 2>/dev/null || { rm -rf "$base/model" && cp -rL "$model" "$base/model"; } ||
