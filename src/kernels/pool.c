@@ -215,7 +215,7 @@ dsv3_pool_open(int n_threads, Dsv3Error *err)
 			dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "could not start compute thread %d: %s", i, strerror(rc));
 			return NULL;
 		}
-		snprintf(name, sizeof(name), "dsv3-compute-%d", i % 100);
+		snprintf(name, sizeof(name), "dsv3-compute-%u", (unsigned) i % 100u);
 		pthread_setname_np(pool->threads[pool->n_started++], name);
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

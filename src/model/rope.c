@@ -14,7 +14,7 @@
 
 #define PIO2_1 0x1.921fb54p+0        /* pi/2, bits 1-28 */
 #define PIO2_2 0x1.10b4611p-30       /* the next 28 */
-#define PIO2_3 0x1.4c4c6628b80dcp-58 /* the next 53 */
+#define PIO2_3 0x1.4c4c6628b80dcp-59 /* the next 53 */
 
 void
 dsv3_sincos(float angle, float *sine, float *cosine)
