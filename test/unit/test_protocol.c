@@ -15,7 +15,9 @@
 static void
 header_round_trip(void **state)
 {
-	Dsv3FrameHeader in = {.version = 1, .type = DSV3_FRAME_DONE, .length = 0x01020304 % DSV3_FRAME_MAX_BODY,
+	Dsv3FrameHeader in = {.version = 1,
+						  .type = DSV3_FRAME_DONE,
+						  .length = 0x01020304 % DSV3_FRAME_MAX_BODY,
 						  .request = UINT64_C(0xfedcba9876543210)};
 	Dsv3FrameHeader out;
 	uint8_t bytes[DSV3_FRAME_HEADER];
@@ -38,8 +40,9 @@ header_refuses(void **state)
 		int at;
 		uint8_t value;
 		const char *says;
-	} cases[] = {{0, 'X', "magic"}, {3, '4', "magic"}, {4, 2, "version"}, {5, 1, "version"}, {6, 0, "type"},
-				 {6, 11, "type"}, {7, 1, "type"}, {11, 0xff, "long"}, {12, 1, "reserved"}, {15, 0x80, "reserved"}};
+	} cases[] = {{0, 'X', "magic"},   {3, '4', "magic"},     {4, 2, "version"}, {5, 1, "version"},
+				 {6, 0, "type"},      {6, 11, "type"},       {7, 1, "type"},    {11, 0xff, "long"},
+				 {12, 1, "reserved"}, {15, 0x80, "reserved"}};
 	Dsv3FrameHeader header = {.version = 1, .type = DSV3_FRAME_PING};
 	uint8_t bytes[DSV3_FRAME_HEADER];
 
@@ -54,9 +57,11 @@ header_refuses(void **state)
 		assert_non_null(wrong);
 		assert_non_null(strstr(wrong, cases[i].says));
 	}
-	dsv3_frame_encode_header(&(Dsv3FrameHeader){.version = 1, .type = 1, .length = DSV3_FRAME_MAX_BODY}, bytes);
+	dsv3_frame_encode_header(&(Dsv3FrameHeader){.version = 1, .type = 1, .length = DSV3_FRAME_MAX_BODY},
+							 bytes);
 	assert_null(dsv3_frame_decode_header(bytes, &header));
-	dsv3_frame_encode_header(&(Dsv3FrameHeader){.version = 1, .type = 1, .length = DSV3_FRAME_MAX_BODY + 1}, bytes);
+	dsv3_frame_encode_header(&(Dsv3FrameHeader){.version = 1, .type = 1, .length = DSV3_FRAME_MAX_BODY + 1},
+							 bytes);
 	assert_non_null(dsv3_frame_decode_header(bytes, &header));
 }
 
@@ -99,7 +104,8 @@ body_round_trip(void **state)
 	assert_true(dsv3_body_next(&reader) && dsv3_body_get_u64(&reader) == UINT64_MAX);
 	assert_true(dsv3_body_next(&reader) && dsv3_body_get_f64(&reader) == -0.1);
 	assert_true(dsv3_body_next(&reader) && dsv3_body_get_bool(&reader));
-	assert_true(dsv3_body_next(&reader) && reader.value_len == 3 && memcmp(reader.value, "h\xc3\xa9", 3) == 0);
+	assert_true(dsv3_body_next(&reader) && reader.value_len == 3 &&
+				memcmp(reader.value, "h\xc3\xa9", 3) == 0);
 	assert_true(dsv3_body_next(&reader) && reader.value_len == 0);
 	assert_true(dsv3_body_next(&reader));
 	assert_int_equal(dsv3_body_get_tokens(&reader, ids, 4), 4);
@@ -280,8 +286,8 @@ submit_refused(void **state)
 	{
 		void (*fill)(Dsv3BodyWriter *);
 		const char *sqlstate;
-	} cases[] = {{fill_twice, "08P01"}, {fill_no_prompt, "08P01"}, {fill_no_kind, "08P01"}, {fill_nan, "22023"},
-				 {fill_many_stops, "22023"}, {fill_empty_stop, "22023"}};
+	} cases[] = {{fill_twice, "08P01"}, {fill_no_prompt, "08P01"},  {fill_no_kind, "08P01"},
+				 {fill_nan, "22023"},   {fill_many_stops, "22023"}, {fill_empty_stop, "22023"}};
 
 	(void) state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -327,9 +333,10 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(header_round_trip), cmocka_unit_test(header_refuses), cmocka_unit_test(body_round_trip),
-		cmocka_unit_test(body_truncated),	 cmocka_unit_test(body_hostile),   cmocka_unit_test(submit_whole),
-		cmocka_unit_test(submit_refused),	 cmocka_unit_test(submit_damaged),
+		cmocka_unit_test(header_round_trip), cmocka_unit_test(header_refuses),
+		cmocka_unit_test(body_round_trip),   cmocka_unit_test(body_truncated),
+		cmocka_unit_test(body_hostile),      cmocka_unit_test(submit_whole),
+		cmocka_unit_test(submit_refused),    cmocka_unit_test(submit_damaged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

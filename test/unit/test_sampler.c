@@ -101,9 +101,11 @@ temperature(void **state)
 
 	(void) state;
 	expect_shares(&(Dsv3Sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1}, halves, 4, one);
-	expect_shares(&(Dsv3Sampling){.temperature = .5, .top_p = 1, .repetition_penalty = 1, .seed = 5}, halves, 4, half);
-	assert_int_equal(
-		pick(&(Dsv3Sampling){.temperature = 1e-300, .top_p = 1, .repetition_penalty = 1}, &nothing_seen, halves, 4, 0), 0);
+	expect_shares(&(Dsv3Sampling){.temperature = .5, .top_p = 1, .repetition_penalty = 1, .seed = 5}, halves,
+				  4, half);
+	assert_int_equal(pick(&(Dsv3Sampling){.temperature = 1e-300, .top_p = 1, .repetition_penalty = 1},
+						  &nothing_seen, halves, 4, 0),
+					 0);
 }
 
 static void
@@ -188,7 +190,8 @@ large_top_p(void **state)
 	(void) state;
 	for (int round = 0; round < 20; round++)
 	{
-		Dsv3Sampling s = {.temperature = 0.3 + round * 0.4, .top_p = limits[round % 5], .repetition_penalty = 1};
+		Dsv3Sampling s = {
+			.temperature = 0.3 + round * 0.4, .top_p = limits[round % 5], .repetition_penalty = 1};
 		double total = 0;
 		double before = 0;
 		double floor = -INFINITY;

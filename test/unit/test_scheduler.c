@@ -1,0 +1,966 @@
+/*
+ * test_scheduler.c
+ *	  The scheduler on the built-in test model, whose logits depend on every id before: whatever shares the steps, the
+ *	  cache or the time, each answer must be the one it gets alone.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "engine/scheduler.h"
+
+#define MAX_ID 400
+
+/* What came out for one request. */
+typedef struct Result
+{
+	Dsv3Text text;
+	Dsv3Tokens tokens;
+	Dsv3Text message;
+	Dsv3Text logprobs;
+	double logprob;
+	int ends; /* DONE and FAIL events */
+	int deltas;
+	int order; /* how many had ended before */
+	Dsv3Finish finish;
+	uint32_t prompt_tokens;
+	uint32_t output_tokens;
+	Dsv3Error error; /* sqlstate "" when DONE */
+} Result;
+
+typedef struct Rig
+{
+	Dsv3Backend *backend;
+	Dsv3Scheduler *scheduler;
+	Result results[MAX_ID];
+	int n_ended;
+	bool no_room;
+	pthread_mutex_t lock;
+} Rig;
+
+static void
+on_event(void *arg, const Dsv3Event *event)
+{
+	Rig *rig = arg;
+	Result *result = &rig->results[event->request];
+	Dsv3Error err;
+
+	pthread_mutex_lock(&rig->lock);
+	assert_true(event->request < MAX_ID);
+	assert_int_equal(result->ends, 0);
+	if (event->type == DSV3_FRAME_FAIL)
+		result->error = *event->error;
+	else
+	{
+		assert_true(dsv3_text_append(&result->text, event->text ? event->text : "", event->text_len, &err));
+		for (size_t i = 0; i < event->n_tokens; i++)
+			assert_true(dsv3_tokens_push(&result->tokens, event->tokens[i], &err));
+	}
+	if (event->type == DSV3_FRAME_DELTA)
+		result->deltas++;
+	else
+	{
+		result->ends++;
+		result->order = rig->n_ended++;
+	}
+	if (event->type == DSV3_FRAME_DONE)
+	{
+		result->finish = event->finish;
+		result->prompt_tokens = event->prompt_tokens;
+		result->output_tokens = event->output_tokens;
+		result->logprob = event->logprob;
+		if (event->message_json)
+			assert_true(
+				dsv3_text_append(&result->message, event->message_json, strlen(event->message_json), &err));
+		if (event->logprobs_json)
+			assert_true(dsv3_text_append(&result->logprobs, event->logprobs_json,
+										 strlen(event->logprobs_json), &err));
+	}
+	pthread_mutex_unlock(&rig->lock);
+}
+
+static bool
+rig_has_room(void *arg)
+{
+	return !((Rig *) arg)->no_room;
+}
+
+static Rig *
+open_rig(const char *model, int kv_blocks, int max_batch, bool text_thread)
+{
+	Rig *rig = calloc(1, sizeof(*rig));
+	Dsv3BackendOptions options = {0};
+	Dsv3SchedulerOptions scheduling = {.kv_blocks = kv_blocks,
+									   .max_requests = MAX_ID,
+									   .max_batch = max_batch,
+									   .text_thread = text_thread,
+									   .emit = on_event,
+									   .has_room = rig_has_room,
+									   .arg = rig};
+	Dsv3Error err;
+
+	pthread_mutex_init(&rig->lock, NULL);
+	rig->backend = dsv3_backend_open(model, &options, &err);
+	assert_non_null(rig->backend);
+	rig->scheduler = dsv3_scheduler_open(rig->backend, &scheduling, &err);
+	assert_non_null(rig->scheduler);
+	return rig;
+}
+
+static void
+close_rig(Rig *rig)
+{
+	dsv3_scheduler_close(rig->scheduler);
+	dsv3_backend_close(rig->backend);
+	for (int i = 0; i < MAX_ID; i++)
+	{
+		dsv3_text_free(&rig->results[i].text);
+		dsv3_tokens_free(&rig->results[i].tokens);
+		dsv3_text_free(&rig->results[i].message);
+		dsv3_text_free(&rig->results[i].logprobs);
+	}
+	pthread_mutex_destroy(&rig->lock);
+	free(rig);
+}
+
+static void
+set(Dsv3Bytes *bytes, const char *text)
+{
+	Dsv3Error err;
+
+	assert_true(dsv3_bytes_set(bytes, text, strlen(text), &err));
+}
+
+static Dsv3Request *
+generate(uint64_t id, const char *prompt)
+{
+	Dsv3Request *request = dsv3_request_new(id, DSV3_REQUEST_GENERATE);
+
+	set(&request->prompt, prompt);
+	return request;
+}
+
+static void
+submit(Rig *rig, Dsv3Request *request)
+{
+	Dsv3Error err;
+
+	assert_true(dsv3_request_check(request, &err));
+	assert_true(dsv3_scheduler_submit(rig->scheduler, request, &err));
+}
+
+static void
+run(Rig *rig)
+{
+	while (dsv3_scheduler_step(rig->scheduler) == DSV3_STEP_WORKED)
+		;
+}
+
+static int64_t
+stat_of(Rig *rig, const char *name)
+{
+	char *stats = dsv3_scheduler_stats(rig->scheduler, false);
+	char *at = strstr(stats, name);
+	int64_t value;
+
+	assert_non_null(at);
+	value = strtoll(at + strlen(name) + 2, NULL, 10);
+	free(stats);
+	return value;
+}
+
+/* Submit, run, and expect this text. */
+static Result *
+ask(Rig *rig, Dsv3Request *request, const char *text)
+{
+	Result *result = &rig->results[request->id];
+
+	submit(rig, request);
+	run(rig);
+	assert_int_equal(result->ends, 1);
+	assert_string_equal(result->error.sqlstate, "");
+	assert_string_equal(result->text.data ? result->text.data : "", text);
+	assert_int_equal(result->tokens.count, result->output_tokens);
+	assert_int_equal(stat_of(rig, "kv_blocks_used"), 0);
+	return result;
+}
+
+static Result *
+expect_error(Rig *rig, Dsv3Request *request, const char *sqlstate, const char *message)
+{
+	Result *result = &rig->results[request->id];
+
+	submit(rig, request);
+	run(rig);
+	assert_int_equal(result->ends, 1);
+	assert_string_equal(result->error.sqlstate, sqlstate);
+	assert_non_null(strstr(result->error.message, message));
+	return result;
+}
+
+/* -- single answers -- */
+
+static void
+plain_answers(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	Dsv3Request *request;
+
+	(void) state;
+	assert_int_equal(ask(rig, generate(1, "hello w\xc3\xb6rld"), "HELLO W\xc3\xb6RLD")->finish,
+					 DSV3_FINISH_STOP);
+	ask(rig, generate(2, ""), "");
+	ask(rig, generate(3, "<eos><user>"), "<EOS><USER>");
+	request = generate(4, "/prompt");
+	set(&request->input, "the input");
+	set(&request->system, "be \"kind\"\n");
+	ask(rig, request, "<bos><system>be \"kind\"\n<user>/prompt\n\nthe input<assistant>");
+	request = generate(5, "/prompt\n");
+	set(&request->input, "x");
+	ask(rig, request, "<bos><user>/prompt\nx<assistant>");
+	request = generate(6, "/prompt");
+	set(&request->input, "");
+	ask(rig, request, "<bos><user>/prompt<assistant>");
+	request = generate(7, "");
+	set(&request->input, "only input");
+	ask(rig, request, "ONLY INPUT");
+	request = generate(8, "room 6");
+	request->raw = true;
+	ask(rig, request, "789");
+	ask(rig, generate(9, "/bytes e282ac41ff42e282"),
+		"\xe2\x82\xac"
+		"A\xef\xbf\xbd"
+		"B\xef\xbf\xbd");
+	close_rig(rig);
+}
+
+static void
+lengths(void **state)
+{
+	Rig *rig = open_rig("test:context=64", 2, 0, false);
+	Dsv3Request *request = generate(1, "/forever");
+	Result *result;
+
+	(void) state;
+	request->has_max_tokens = true;
+	request->max_tokens = 5;
+	result = ask(rig, request, "abcde");
+	assert_int_equal(result->finish, DSV3_FINISH_LENGTH);
+	/* <bos><user>/forever<assistant> leaves 53 positions. */
+	result = ask(rig, generate(2, "/forever"), "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyza");
+	assert_int_equal(result->finish, DSV3_FINISH_LENGTH);
+	assert_int_equal(result->prompt_tokens + result->output_tokens, 64);
+	/* One character cut in two by the limit. */
+	request = generate(3, "/bytes 41c3a9");
+	request->has_max_tokens = true;
+	request->max_tokens = 2;
+	ask(rig, request, "A\xef\xbf\xbd");
+	result = expect_error(
+		rig, generate(4, "0123456789012345678901234567890123456789012345678901234567890123456789"), "54000",
+		"the prompt is 73 tokens long, at most 63 fit");
+	assert_non_null(strstr(result->error.detail, "context is 64"));
+	close_rig(rig);
+
+	/* A cache smaller than the context is another limit, with another hint. */
+	rig = open_rig("test:context=64", 1, 0, false);
+	result = expect_error(rig, generate(1, "01234567890123456789012345678901"), "54000", "at most 31 fit");
+	assert_non_null(strstr(result->error.hint, "dsv3.kv_cache_size"));
+	request = generate(2, "0123456789");
+	request->has_max_tokens = true;
+	request->max_tokens = 40;
+	expect_error(rig, request, "54000",
+				 "13 tokens of prompt and 40 of output do not fit in the cache of 32 tokens");
+	request = generate(3, "0123456789");
+	request->has_max_tokens = true;
+	request->max_tokens = 19;
+	ask(rig, request, "0123456789");
+	close_rig(rig);
+}
+
+static void
+failures(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	Rig *raw_only = open_rig("test:template=none", 64, 0, false);
+	Dsv3Request *request;
+	Dsv3Error err;
+
+	(void) state;
+	expect_error(rig, generate(1, "/nan"), "XX000", "not a finite number");
+	expect_error(rig, generate(2, "bad \xff"), "22021", "not valid UTF-8");
+	request = generate(3, "x");
+	request->raw = true;
+	set(&request->system, "s");
+	expect_error(rig, request, "22023", "system message");
+	request = dsv3_request_new(4, DSV3_REQUEST_CHAT);
+	set(&request->messages, "{}");
+	expect_error(rig, request, "22023", "array");
+	expect_error(raw_only, generate(5, "x"), "0A000", "template");
+	submit(rig, generate(6, "x"));
+	assert_false(dsv3_scheduler_submit(rig->scheduler, generate(6, "x"), &err));
+	assert_string_equal(err.sqlstate, "08P01");
+	run(rig);
+	assert_int_equal(stat_of(rig, "kv_blocks_used"), 0);
+	close_rig(rig);
+	close_rig(raw_only);
+}
+
+static void
+stop_strings(void **state)
+{
+	static const struct
+	{
+		const char *prompt;
+		const char *stops[3];
+		const char *text;
+		bool stopped;
+	} cases[] = {
+		{"abcdef", {"CD"}, "AB", true},
+		{"abcdef", {"CE"}, "ABCDEF", false},              /* begins and is not one */
+		{"aabaabaac", {"AABAAC"}, "AAB", true},           /* begins again inside itself */
+		{"abcdef", {"BCDE", "CD"}, "AB", true},           /* the one that ends first */
+		{"abcdef", {"D", "BCD"}, "A", true},              /* both end here: the longer one */
+		{"abcdef", {"DEFG"}, "ABCDEF", false},            /* the end comes while one is open */
+		{"x\xe2\x82\xacy", {"\xe2\x82\xacY"}, "X", true}, /* characters of several tokens */
+		{"abc", {"A"}, "", true},
+	};
+	Rig *rig = open_rig("test:", 64, 0, false);
+
+	(void) state;
+	for (uint64_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		Dsv3Request *request = generate(i + 1, cases[i].prompt);
+		Result *result;
+
+		request->stream = true;
+		for (int s = 0; s < 3 && cases[i].stops[s]; s++)
+			set(&request->stops[request->n_stops++], cases[i].stops[s]);
+		result = ask(rig, request, cases[i].text);
+		assert_int_equal(result->finish, DSV3_FINISH_STOP);
+		assert_int_equal(result->tokens.ids[result->tokens.count - 1] != 257, cases[i].stopped);
+	}
+	close_rig(rig);
+}
+
+static void
+thinking(void **state)
+{
+	Rig *rig = open_rig("test:think=1", 64, 0, false);
+	Dsv3Request *request;
+	Result *result;
+
+	(void) state;
+	result = ask(rig, generate(1, "abc"), "ABC");
+	assert_int_equal(result->output_tokens, 9 + 1 + 3 + 1); /* about abc, </think>, ABC, <eos> */
+	request = generate(2, "/think abc");
+	request->think = DSV3_THINK_OFF; /* the model opens the part itself */
+	ask(rig, request, "ABC");
+	request = generate(3, "abc");
+	request->has_think_budget = true;
+	request->think_budget = 4;
+	result = ask(rig, request, "ABC");
+	assert_int_equal(result->output_tokens, 4 + 1 + 3 + 1);
+	assert_int_equal(result->tokens.ids[4], 262);
+	request = generate(4, "abc");
+	request->has_think_budget = true;
+	request->think_budget = 0;
+	ask(rig, request, "ABC");
+	/* Stop strings are for the visible part; line breaks behind the tag are not shown. */
+	request = generate(5, "\n\nabout");
+	set(&request->stops[request->n_stops++], "about");
+	ask(rig, request, "ABOUT");
+	/* Cut off while thinking: nothing to see. */
+	request = generate(6, "abc");
+	request->has_max_tokens = true;
+	request->max_tokens = 3;
+	assert_int_equal(ask(rig, request, "")->finish, DSV3_FINISH_LENGTH);
+	request = generate(7, "a7");
+	request->raw = true;
+	ask(rig, request, "89");
+	close_rig(rig);
+}
+
+static void
+chat(void **state)
+{
+	static const struct
+	{
+		const char *content;
+		const char *message;
+		Dsv3Finish finish;
+	} cases[] = {
+		{"hi", "{\"role\":\"assistant\",\"content\":\"HI\"}", DSV3_FINISH_STOP},
+		{"/think hi", "{\"role\":\"assistant\",\"content\":\"HI\",\"reasoning_content\":\"about hi\"}",
+		 DSV3_FINISH_STOP},
+		{"/tool f [1]",
+		 "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_0\",\"type\":\"function\","
+		 "\"function\":{\"name\":\"f\",\"arguments\":\"[1]\"}}]}",
+		 DSV3_FINISH_TOOL_CALLS},
+		{"", "{\"role\":\"assistant\",\"content\":\"\"}", DSV3_FINISH_STOP},
+		{"one STOP two", "{\"role\":\"assistant\",\"content\":\"ONE \"}", DSV3_FINISH_STOP},
+	};
+	Rig *rig = open_rig("test:", 64, 0, false);
+
+	(void) state;
+	for (uint64_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		Dsv3Request *request = dsv3_request_new(i + 1, DSV3_REQUEST_CHAT);
+		char json[256];
+		Result *result;
+
+		snprintf(json, sizeof(json),
+				 "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"%s\"}]",
+				 cases[i].content);
+		set(&request->messages, json);
+		set(&request->tools, "[]");
+		set(&request->stops[request->n_stops++], "STOP");
+		result = ask(rig, request, "");
+		assert_string_equal(result->message.data, cases[i].message);
+		assert_int_equal(result->finish, cases[i].finish);
+	}
+	close_rig(rig);
+}
+
+static void
+text_requests(void **state)
+{
+	Rig *rig = open_rig("test:", 4, 0, false);
+	Dsv3Request *request = dsv3_request_new(1, DSV3_REQUEST_TOKENIZE);
+
+	(void) state;
+	set(&request->prompt, "A\xc3\xa9<eos>");
+	submit(rig, request);
+	run(rig);
+	assert_int_equal(rig->results[1].tokens.count, 8);
+	assert_int_equal(rig->results[1].tokens.ids[1], 0xc3);
+	request = dsv3_request_new(2, DSV3_REQUEST_DETOKENIZE);
+	request->tokens = malloc(4 * sizeof(int32_t));
+	memcpy(request->tokens, (int32_t[]){65, 0xc3, 257, 66}, 16);
+	request->n_tokens = 4;
+	submit(rig, request);
+	run(rig);
+	assert_string_equal(rig->results[2].text.data, "A\xef\xbf\xbd<eos>B");
+	request = dsv3_request_new(3, DSV3_REQUEST_DETOKENIZE);
+	request->tokens = malloc(4 * sizeof(int32_t));
+	request->tokens[0] = 265;
+	request->n_tokens = 1;
+	expect_error(rig, request, "22023", "token id 265 is out of range");
+	close_rig(rig);
+}
+
+static Dsv3Request *
+logprob(uint64_t id, const char *prompt, const char *continuation)
+{
+	Dsv3Request *request = dsv3_request_new(id, DSV3_REQUEST_LOGPROB);
+
+	set(&request->prompt, prompt);
+	set(&request->continuation, continuation);
+	return request;
+}
+
+/* The sum over a continuation is the sum over its pieces, and agrees with what LOGPROBS says of the same tokens. */
+static void
+log_probabilities(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	char long_text[301];
+	double parts = 0;
+	double reported = 0;
+	Dsv3Request *request;
+
+	(void) state;
+	submit(rig, logprob(1, "hello", "HELLO"));
+	submit(rig, logprob(2, "hello", "HELP!"));
+	submit(rig, logprob(3, "hello", ""));
+	request = generate(4, "hello");
+	request->has_logprobs = true;
+	request->logprobs = 1;
+	submit(rig, request);
+	run(rig);
+	assert_true(rig->results[1].logprob < 0 && rig->results[1].logprob > -1);
+	assert_true(rig->results[2].logprob < -10);
+	assert_true(rig->results[3].ends == 1 && rig->results[3].logprob == 0);
+	for (char *at = rig->results[4].logprobs.data; (at = strstr(at, "\"logprob\":")) != NULL; at++)
+	{
+		/* Each token is its own best alternative: every number comes twice; the last token is <eos>. */
+		reported += strtod(at + 10, NULL) / 2;
+		parts = strtod(at + 10, NULL);
+	}
+	assert_true(fabs(reported - parts - rig->results[1].logprob) < 1e-9);
+
+	/* Longer than a chunk of scored rows, raw, in one and in three. */
+	for (int i = 0; i < 300; i++)
+		long_text[i] = (char) ('!' + i * 7 % 90);
+	long_text[300] = '\0';
+	request = logprob(10, "start", long_text);
+	request->raw = true;
+	submit(rig, request);
+	parts = 0;
+	for (int i = 0; i < 3; i++)
+	{
+		char before[320];
+		char piece[101];
+
+		snprintf(before, sizeof(before), "start%.*s", 100 * i, long_text);
+		snprintf(piece, sizeof(piece), "%.100s", long_text + 100 * i);
+		request = logprob((uint64_t) (11 + i), before, piece);
+		request->raw = true;
+		submit(rig, request);
+	}
+	run(rig);
+	for (int i = 11; i < 14; i++)
+		parts += rig->results[i].logprob;
+	assert_int_equal(rig->results[10].ends, 1);
+	assert_true(fabs(parts - rig->results[10].logprob) < 1e-9);
+	close_rig(rig);
+}
+
+/* -- many at once -- */
+
+/* A request of any kind, made from a number: the same number, the same request. */
+static Dsv3Request *
+any_request(uint64_t id, uint64_t number)
+{
+	Dsv3Request *request;
+	char text[600];
+	int len = 0;
+	uint64_t r = number * UINT64_C(0x9E3779B97F4A7C15);
+
+	if (number % 11 == 3)
+		return logprob(id, "the same prompt",
+					   number % 2 ? "THE SAME PROMPT" : "something else that is longer than it was");
+	if (number % 5 == 0)
+		len = snprintf(text, sizeof(text), "/count %d", (int) (number % 40));
+	else if (number % 7 == 0)
+		len = snprintf(text, sizeof(text), "/think of %d", (int) number);
+	else
+	{
+		for (len = 0; len < (int) (r >> 20) % 500; len++)
+			text[len] = (char) ('a' + (number * 31 + (uint64_t) len * (number + 1)) % 26);
+		text[len] = '\0';
+	}
+	request = generate(id, text);
+	request->role = (uint32_t) (number % 3);
+	request->priority = number % 4 == 1;
+	request->stream = number % 2;
+	request->has_max_tokens = number % 3 == 0;
+	request->max_tokens = 1 + (uint32_t) (r >> 40) % 200;
+	if (number % 2)
+	{
+		request->sampling.temperature = 0.5 + (double) (number % 5) * 0.5;
+		request->sampling.seed = (int64_t) number;
+		request->sampling.top_p = number % 3 ? 1.0 : 0.95;
+		request->sampling.top_k = number % 9 == 0 ? 5 : 0;
+	}
+	if (number % 6 == 0)
+		request->sampling.repetition_penalty = 1.3;
+	if (number % 8 == 0)
+		request->has_logprobs = true;
+	if (number % 9 == 2)
+		set(&request->stops[request->n_stops++], "xy");
+	request->logprobs = number % 3;
+	return request;
+}
+
+static void
+expect_same(const Result *a, const Result *b)
+{
+	assert_int_equal(a->ends, 1);
+	assert_int_equal(b->ends, 1);
+	assert_string_equal(a->error.sqlstate, b->error.sqlstate);
+	assert_string_equal(a->error.message, b->error.message);
+	assert_int_equal(a->tokens.count, b->tokens.count);
+	if (a->tokens.count > 0)
+		assert_memory_equal(a->tokens.ids, b->tokens.ids, a->tokens.count * sizeof(int32_t));
+	assert_string_equal(a->text.data ? a->text.data : "", b->text.data ? b->text.data : "");
+	assert_string_equal(a->logprobs.data ? a->logprobs.data : "", b->logprobs.data ? b->logprobs.data : "");
+	assert_true(a->logprob == b->logprob);
+	assert_int_equal(a->finish, b->finish);
+	assert_int_equal(a->output_tokens, b->output_tokens);
+}
+
+#define N_MIX 120
+
+static void
+mix_equals_solo(void **state)
+{
+	/* Room for about two long ones: the mix cannot run without taking blocks back. */
+	Rig *alone = open_rig("test:context=1024", 4096, 0, false);
+	Rig *mixed = open_rig("test:context=1024", 50, 0, false);
+	Rig *narrow = open_rig("test:context=1024", 4096, 3, false);
+
+	(void) state;
+	for (uint64_t i = 0; i < N_MIX; i++)
+	{
+		submit(alone, any_request(i, i));
+		run(alone);
+	}
+	for (uint64_t i = 0; i < N_MIX; i++)
+	{
+		submit(mixed, any_request(i, i));
+		submit(narrow, any_request(N_MIX - 1 - i, N_MIX - 1 - i));
+		/* Arrivals at all times. */
+		for (uint64_t turn = 0; turn < i % 4; turn++)
+			(void) dsv3_scheduler_step(mixed->scheduler);
+	}
+	run(mixed);
+	run(narrow);
+	for (int i = 0; i < N_MIX; i++)
+	{
+		expect_same(&alone->results[i], &mixed->results[i]);
+		expect_same(&alone->results[i], &narrow->results[i]);
+	}
+	assert_true(stat_of(mixed, "preemptions") > 0);
+	assert_int_equal(stat_of(alone, "preemptions"), 0);
+	assert_int_equal(stat_of(mixed, "kv_blocks_used"), 0);
+	close_rig(alone);
+	close_rig(mixed);
+	close_rig(narrow);
+}
+
+/* Restart after each number of delivered tokens: what comes then is exactly the rest. */
+static void
+resume_anywhere(void **state)
+{
+	Rig *rig = open_rig("test:", 256, 0, false);
+	static const char *const prompts[] = {"/think h\xc3\xa9llo, w\xe2\x82\xacrld xyz",
+										  "/bytes 41e282ac42ff43", "plain abc xyz"};
+
+	(void) state;
+	for (int p = 0; p < 3; p++)
+	{
+		for (int hot = 0; hot < 2; hot++)
+		{
+			Dsv3Request *request = generate(0, prompts[p]);
+			Result whole;
+
+			request->stream = true;
+			request->sampling.temperature = hot ? 2.0 : 0.0;
+			request->sampling.repetition_penalty = hot ? 1.2 : 1.0;
+			request->has_logprobs = true;
+			set(&request->stops[request->n_stops++], "XYZ");
+			submit(rig, request);
+			run(rig);
+			whole = rig->results[0];
+			assert_int_equal(whole.ends, 1);
+			memset(&rig->results[0], 0, sizeof(Result));
+			for (size_t n = 1; n < whole.tokens.count; n++)
+			{
+				Result *rest = &rig->results[1];
+				size_t text_before;
+
+				request = generate(1, prompts[p]);
+				request->stream = true;
+				request->sampling.temperature = hot ? 2.0 : 0.0;
+				request->sampling.repetition_penalty = hot ? 1.2 : 1.0;
+				request->has_logprobs = true;
+				set(&request->stops[request->n_stops++], "XYZ");
+				request->tokens = malloc(n * sizeof(int32_t));
+				memcpy(request->tokens, whole.tokens.ids, n * sizeof(int32_t));
+				request->n_tokens = n;
+				submit(rig, request);
+				run(rig);
+				assert_int_equal(rest->ends, 1);
+				assert_string_equal(rest->error.sqlstate, "");
+				assert_int_equal(rest->tokens.count + n, whole.tokens.count);
+				assert_int_equal(rest->output_tokens, whole.output_tokens);
+				assert_memory_equal(rest->tokens.ids, whole.tokens.ids + n,
+									rest->tokens.count * sizeof(int32_t));
+				assert_string_equal(rest->logprobs.data, whole.logprobs.data);
+				/* The texts before are prefixes that grow; the rest completes them. */
+				assert_true(rest->text.len <= whole.text.len);
+				text_before = whole.text.len - rest->text.len;
+				if (rest->text.len > 0)
+					assert_memory_equal(rest->text.data, whole.text.data + text_before, rest->text.len);
+				dsv3_text_free(&rest->text);
+				dsv3_tokens_free(&rest->tokens);
+				dsv3_text_free(&rest->logprobs);
+				memset(rest, 0, sizeof(*rest));
+			}
+			dsv3_text_free(&whole.text);
+			dsv3_tokens_free(&whole.tokens);
+			dsv3_text_free(&whole.logprobs);
+		}
+	}
+	close_rig(rig);
+}
+
+/* What has been delivered with n tokens plus what a resumption after them delivers is the whole text, at each n. */
+static void
+resume_text(void **state)
+{
+	Rig *rig = open_rig("test:", 256, 0, false);
+	const char *prompt = "a\xe2\x82\xac xy ab xyz";
+	size_t cut = 1;
+	bool more = true;
+
+	(void) state;
+	while (more)
+	{
+		Dsv3Request *request = generate(0, prompt);
+		Result *first = &rig->results[0];
+		Result *rest = &rig->results[1];
+
+		request->stream = true;
+		set(&request->stops[request->n_stops++], "XYZ");
+		submit(rig, request);
+		while (first->tokens.count < cut && first->ends == 0)
+			(void) dsv3_scheduler_step(rig->scheduler);
+		more = first->ends == 0;
+		if (more)
+		{
+			size_t n = first->tokens.count;
+
+			dsv3_scheduler_cancel(rig->scheduler, 0);
+			run(rig);
+			request = generate(1, prompt);
+			set(&request->stops[request->n_stops++], "XYZ");
+			request->tokens = malloc(n * sizeof(int32_t));
+			memcpy(request->tokens, first->tokens.ids, n * sizeof(int32_t));
+			request->n_tokens = n;
+			submit(rig, request);
+			run(rig);
+			assert_true(
+				dsv3_text_append(&first->text, rest->text.data ? rest->text.data : "", rest->text.len, NULL));
+		}
+		assert_string_equal(first->text.data, "A\xe2\x82\xac XY AB ");
+		dsv3_text_free(&first->text);
+		dsv3_tokens_free(&first->tokens);
+		dsv3_text_free(&rest->text);
+		dsv3_tokens_free(&rest->tokens);
+		memset(rig->results, 0, 2 * sizeof(Result));
+		cut++;
+	}
+	assert_true(cut > 10);
+	close_rig(rig);
+}
+
+static void
+cancel_anywhere(void **state)
+{
+	Rig *rig = open_rig("test:context=1024", 60, 8, false);
+
+	(void) state;
+	for (uint64_t i = 0; i < 200; i++)
+	{
+		submit(rig, any_request(i, i));
+		(void) dsv3_scheduler_step(rig->scheduler);
+		dsv3_scheduler_cancel(rig->scheduler, (i * 7919) % (i + 1));
+		dsv3_scheduler_cancel(rig->scheduler, 5000);
+	}
+	run(rig);
+	for (int i = 0; i < 200; i++)
+	{
+		assert_int_equal(rig->results[i].ends, 1);
+		if (rig->results[i].error.sqlstate[0])
+			assert_string_equal(rig->results[i].error.sqlstate, "57014");
+	}
+	assert_true(stat_of(rig, "requests_cancelled") > 50);
+	assert_int_equal(stat_of(rig, "kv_blocks_used"), 0);
+	assert_int_equal(stat_of(rig, "running"), 0);
+	close_rig(rig);
+}
+
+static void
+order_and_fairness(void **state)
+{
+	/* One at a time, so that the order of the ends is the order of admission. */
+	Rig *rig = open_rig("test:", 64, 1, false);
+	static const int expected[] = {5, 6, 1, 4, 2, 3, 7};
+
+	(void) state;
+	for (uint64_t i = 1; i <= 7; i++)
+	{
+		Dsv3Request *request = generate(i, "x");
+
+		/* 1, 2, 3 of one role, 4 of another; 5 and 6 interactive among batch; 7 of the first role again. */
+		request->role = i == 4 ? 2 : 1;
+		request->priority = i != 5 && i != 6;
+		if (i == 5 || i == 6)
+			request->role = 3;
+		submit(rig, request);
+	}
+	run(rig);
+	for (int i = 0; i < 7; i++)
+		assert_int_equal(rig->results[expected[i]].order, i);
+	close_rig(rig);
+}
+
+/* An interactive request takes the place of a batch request, which is then finished as if nothing had been. */
+static void
+interactive_displaces_batch(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 1, false);
+	Dsv3Request *request = generate(1, "a long request that takes many steps");
+
+	(void) state;
+	request->priority = 1;
+	request->stream = true;
+	submit(rig, request);
+	for (int i = 0; i < 10; i++)
+		(void) dsv3_scheduler_step(rig->scheduler);
+	assert_true(rig->results[1].tokens.count > 3);
+	submit(rig, generate(2, "now"));
+	run(rig);
+	assert_int_equal(rig->results[2].order, 0);
+	assert_string_equal(rig->results[1].text.data, "A LONG REQUEST THAT TAKES MANY STEPS");
+	assert_int_equal(stat_of(rig, "preemptions"), 1);
+	close_rig(rig);
+}
+
+/* DELTAs come one a token with STREAM and gathered without. */
+static void
+gathering(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	Dsv3Request *request = generate(1, "/count 30");
+
+	(void) state;
+	request->stream = true;
+	submit(rig, request);
+	submit(rig, generate(2, "/count 30"));
+	run(rig);
+	assert_int_equal(rig->results[1].deltas + 1, (int) rig->results[1].output_tokens);
+	assert_true(rig->results[2].deltas >= 2 && rig->results[2].deltas < 10);
+	assert_string_equal(rig->results[1].text.data, rig->results[2].text.data);
+	close_rig(rig);
+}
+
+static void
+pauses_and_deadlines(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	Dsv3Request *request = generate(1, "/forever");
+
+	(void) state;
+	request->timeout_ms = 30;
+	submit(rig, request);
+	rig->no_room = true;
+	assert_int_equal(dsv3_scheduler_step(rig->scheduler), DSV3_STEP_PAUSED);
+	assert_false(dsv3_scheduler_busy(rig->scheduler));
+	assert_int_equal(stat_of(rig, "steps"), 0);
+	usleep(40000);
+	(void) dsv3_scheduler_step(rig->scheduler); /* deadlines hold while paused, too */
+	assert_string_equal(rig->results[1].error.sqlstate, "57014");
+	assert_non_null(strstr(rig->results[1].error.message, "timed out"));
+	rig->no_room = false;
+	ask(rig, generate(2, "x"), "X");
+	close_rig(rig);
+}
+
+/* -- with threads -- */
+
+static void *
+run_thread(void *arg)
+{
+	dsv3_scheduler_run(((Rig *) arg)->scheduler);
+	return NULL;
+}
+
+static bool
+wait_for_end(Rig *rig, int id, int ms)
+{
+	for (; ms > 0; ms--)
+	{
+		bool ended;
+
+		pthread_mutex_lock(&rig->lock);
+		ended = rig->results[id].ends > 0;
+		pthread_mutex_unlock(&rig->lock);
+		if (ended)
+			return true;
+		usleep(1000);
+	}
+	return false;
+}
+
+static void
+threads(void **state)
+{
+	Rig *alone = open_rig("test:context=1024", 4096, 0, false);
+	Rig *rig = open_rig("test:context=1024", 80, 16, true);
+	pthread_t thread;
+
+	(void) state;
+	pthread_create(&thread, NULL, run_thread, rig);
+	for (uint64_t i = 0; i < N_MIX; i++)
+	{
+		submit(rig, any_request(i, i));
+		submit(alone, any_request(i, i));
+		if (i % 10 == 9)
+			usleep(1000);
+	}
+	run(alone);
+	for (int i = 0; i < N_MIX; i++)
+	{
+		assert_true(wait_for_end(rig, i, 20000));
+		expect_same(&alone->results[i], &rig->results[i]);
+	}
+	dsv3_scheduler_stop(rig->scheduler);
+	pthread_join(thread, NULL);
+	close_rig(rig);
+	close_rig(alone);
+}
+
+/* A cancel ends a step of ten seconds when nothing else is in it; a deadline wakes the scheduler. */
+static void
+cancel_within_a_step(void **state)
+{
+	Rig *rig = open_rig("test:delay_ms=10000", 64, 0, true);
+	Dsv3Request *request;
+	pthread_t thread;
+
+	(void) state;
+	pthread_create(&thread, NULL, run_thread, rig);
+	submit(rig, generate(1, "x"));
+	submit(rig, generate(2, "y"));
+	usleep(50000);
+	assert_true(dsv3_scheduler_busy(rig->scheduler));
+	dsv3_scheduler_cancel(rig->scheduler, 1);
+	assert_false(wait_for_end(rig, 1, 50));
+	dsv3_scheduler_cancel(rig->scheduler, 2);
+	assert_true(wait_for_end(rig, 1, 1000));
+	assert_true(wait_for_end(rig, 2, 1000));
+	rig->no_room = true;
+	request = generate(3, "z");
+	request->timeout_ms = 50;
+	submit(rig, request);
+	assert_true(wait_for_end(rig, 3, 1000));
+	dsv3_scheduler_stop(rig->scheduler);
+	pthread_join(thread, NULL);
+	close_rig(rig);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(plain_answers),
+		cmocka_unit_test(lengths),
+		cmocka_unit_test(failures),
+		cmocka_unit_test(stop_strings),
+		cmocka_unit_test(thinking),
+		cmocka_unit_test(chat),
+		cmocka_unit_test(text_requests),
+		cmocka_unit_test(log_probabilities),
+		cmocka_unit_test(mix_equals_solo),
+		cmocka_unit_test(resume_anywhere),
+		cmocka_unit_test(resume_text),
+		cmocka_unit_test(cancel_anywhere),
+		cmocka_unit_test(order_and_fairness),
+		cmocka_unit_test(interactive_displaces_batch),
+		cmocka_unit_test(gathering),
+		cmocka_unit_test(pauses_and_deadlines),
+		cmocka_unit_test(threads),
+		cmocka_unit_test(cancel_within_a_step),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
