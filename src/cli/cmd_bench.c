@@ -1,0 +1,347 @@
+/*
+ * cmd_bench.c
+ *	  `dsv3 bench`: how fast this machine decodes and prefills, against how fast it can read memory.
+ *
+ * Decoding one token alone reads every active weight once, so tokens/s x bytes/token is a read bandwidth, and its share
+ * of what the machine can read is the figure of merit. Both are measured by turns in the same run: each round is a window of
+ * plain reading by all threads, a window of decoding and a window of prefill; on a machine that others use
+ * too, the rounds see the same neighbours. Reported are medians over the rounds, and the share is the median of the rounds' own
+ * shares.
+ *
+ * Plain reading: a buffer much larger than the last-level cache, filled with non-zero bytes (untouched pages would all be one
+ * page), each thread on pieces of 4 MB in four streams at once; one stream alone does not use a core's full bandwidth.
+ */
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "kernels/pool.h"
+#include "model/model.h"
+
+#define READ_BYTES ((size_t) 512 << 20)
+#define READ_PIECE ((size_t) 4 << 20)
+#define MAX_ROUNDS 1000
+
+typedef uint64_t Vector __attribute__((vector_size(16)));
+
+typedef struct Arguments
+{
+	const char *model;
+	Dsv3ModelOptions options;
+	int prompt;
+	int rounds;
+	double seconds; /* of one window */
+	bool json;
+} Arguments;
+
+typedef struct Bench
+{
+	const Arguments *args;
+	Dsv3Model *model;
+	Dsv3Kv *kv;
+	Dsv3Pool *pool; /* for plain reading; the model has its own */
+	uint8_t *memory;
+	int32_t *tokens;
+	int32_t *blocks;
+	int n_blocks;
+	int context; /* positions the cache has room for */
+	float *logits;
+	volatile uint64_t sink;
+} Bench;
+
+static void
+print_help(void)
+{
+	printf("Measure decode and prefill speed and this machine's memory bandwidth, in one run.\n\n"
+		   "Usage: dsv3 bench MODEL [OPTIONS]\n\n"
+		   "  --prompt N       tokens before decoding, and of a prefill (default 256)\n"
+		   "  --rounds N       rounds of three windows (default 7)\n"
+		   "  --seconds S      length of a window (default 0.4)\n"
+		   "  --json           one JSON object instead of text\n" DSV3_CLI_MODEL_OPTIONS_HELP "\n"
+		   "Example: dsv3 bench build/demo-model\n");
+}
+
+static double
+now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double) t.tv_sec + (double) t.tv_nsec / 1e9;
+}
+
+/* Read one piece in four streams. */
+static void
+read_piece(void *arg, int64_t i)
+{
+	Bench *bench = arg;
+	const size_t quarter = READ_PIECE / 4 / sizeof(Vector);
+	const Vector *p = (const Vector *) (bench->memory + (size_t) i * READ_PIECE);
+	Vector sum[8] = {{0}};
+
+	for (size_t k = 0; k < quarter; k += 2)
+	{
+		for (size_t s = 0; s < 4; s++)
+		{
+			sum[2 * s] += p[s * quarter + k];
+			sum[2 * s + 1] += p[s * quarter + k + 1];
+		}
+	}
+	for (int s = 1; s < 8; s++)
+		sum[0] += sum[s];
+	bench->sink += sum[0][0] + sum[0][1];
+}
+
+/* Bytes per second over one window. */
+static double
+read_window(Bench *bench)
+{
+	double start = now(), end;
+	size_t bytes = 0;
+
+	dsv3_pool_begin(bench->pool);
+	do
+	{
+		dsv3_pool_run(bench->pool, (int64_t) (READ_BYTES / READ_PIECE), read_piece, bench);
+		bytes += READ_BYTES;
+		end = now();
+	} while (end - start < bench->args->seconds);
+	dsv3_pool_end(bench->pool);
+	return (double) bytes / (end - start);
+}
+
+static bool
+step(Bench *bench, int position, int count, Dsv3Want want, Dsv3Error *err)
+{
+	Dsv3StepSeq seq = {.tokens = bench->tokens + position,
+					   .n_tokens = count,
+					   .position = position,
+					   .blocks = bench->blocks,
+					   .n_blocks = bench->n_blocks,
+					   .want = want};
+
+	return dsv3_model_step(bench->model, bench->kv, &seq, 1, bench->logits, NULL, err);
+}
+
+/* Tokens per second, one at a time behind the prompt; 0 on failure. */
+static double
+decode_window(Bench *bench, Dsv3Error *err)
+{
+	double start = now(), end;
+	int position = bench->args->prompt, n = 0;
+
+	do
+	{
+		if (!step(bench, position, 1, DSV3_WANT_LAST, err))
+			return 0;
+		n++;
+		if (++position == bench->context)
+			position = bench->args->prompt;
+		end = now();
+	} while (end - start < bench->args->seconds);
+	return n / (end - start);
+}
+
+/* Tokens per second of whole prompts; 0 on failure. */
+static double
+prefill_window(Bench *bench, Dsv3Error *err)
+{
+	double start = now(), end;
+	int n = 0;
+
+	do
+	{
+		if (!step(bench, 0, bench->args->prompt, DSV3_WANT_LAST, err))
+			return 0;
+		n += bench->args->prompt;
+		end = now();
+	} while (end - start < bench->args->seconds);
+	return n / (end - start);
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+	double x = *(const double *) a, y = *(const double *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double
+median(double *values, int n)
+{
+	qsort(values, (size_t) n, sizeof(*values), compare_doubles);
+	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static bool
+measure(Bench *bench, Dsv3Error *err)
+{
+	const Arguments *args = bench->args;
+	const Dsv3ModelInfo *info = dsv3_model_info(bench->model);
+	double read[MAX_ROUNDS], decode[MAX_ROUNDS], prefill[MAX_ROUNDS], share[MAX_ROUNDS];
+	double bytes = (double) info->bytes_per_token;
+
+	/* the prompt is in the cache from here on; every page has been touched once */
+	if (!step(bench, 0, args->prompt, DSV3_WANT_LAST, err) ||
+		!step(bench, args->prompt, 1, DSV3_WANT_LAST, err))
+		return false;
+	read_window(bench);
+	for (int i = 0; i < args->rounds; i++)
+	{
+		read[i] = read_window(bench);
+		if ((decode[i] = decode_window(bench, err)) == 0 || (prefill[i] = prefill_window(bench, err)) == 0)
+			return false;
+		share[i] = decode[i] * bytes / read[i];
+	}
+	if (args->json)
+		printf("{\"model\": \"%s\", \"weights\": \"%s\", \"isa\": \"%s\", \"threads\": %d, \"prompt\": %d, "
+			   "\"rounds\": %d, \"bytes_per_token\": %lld, \"read_bytes_per_second\": %.0f, "
+			   "\"decode_tokens_per_second\": %.3f, \"decode_share_of_bandwidth\": %.4f, "
+			   "\"prefill_tokens_per_second\": %.3f}\n",
+			   info->architecture, info->weights, info->isa, info->threads, args->prompt, args->rounds,
+			   (long long) info->bytes_per_token, median(read, args->rounds), median(decode, args->rounds),
+			   median(share, args->rounds), median(prefill, args->rounds));
+	else
+		printf("weights %s, instruction set %s, %d threads, %d rounds of %.2g s\n"
+			   "memory read         %8.1f GB/s\n"
+			   "bytes per token     %8.1f MB\n"
+			   "decode, one stream  %8.1f tokens/s after %d tokens: %.1f GB/s, %.0f %% of the bandwidth\n"
+			   "prefill             %8.1f tokens/s\n",
+			   info->weights, info->isa, info->threads, args->rounds, args->seconds,
+			   median(read, args->rounds) / 1e9, bytes / 1e6, median(decode, args->rounds), args->prompt,
+			   median(decode, args->rounds) * bytes / 1e9, median(share, args->rounds) * 100,
+			   median(prefill, args->rounds));
+	return true;
+}
+
+static int
+bench_model(const Arguments *args)
+{
+	Dsv3Error err;
+	Bench bench = {.args = args};
+	uint32_t random = 1;
+	bool ok = false;
+
+	bench.model = dsv3_model_open(args->model, &args->options, &err);
+	if (bench.model)
+	{
+		const Dsv3ModelInfo *info = dsv3_model_info(bench.model);
+		int64_t context = (int64_t) args->prompt + 256;
+
+		bench.context = (int) (context < info->max_positions ? context : info->max_positions);
+		bench.n_blocks = (bench.context + DSV3_KV_BLOCK - 1) / DSV3_KV_BLOCK;
+		if (args->prompt >= bench.context)
+			dsv3_error(&err, DSV3_ERR_INVALID_PARAMETER,
+					   "a prompt of %d tokens leaves no room in %d positions", args->prompt,
+					   info->max_positions);
+		else if ((bench.kv = dsv3_kv_open(bench.model, bench.n_blocks, &err)) &&
+				 (bench.pool = dsv3_pool_open(info->threads, &err)))
+		{
+			bench.memory = aligned_alloc(4096, READ_BYTES);
+			bench.tokens = malloc((size_t) bench.context * sizeof(int32_t));
+			bench.blocks = malloc((size_t) bench.n_blocks * sizeof(int32_t));
+			bench.logits = malloc((size_t) info->vocab_size * sizeof(float));
+			if (!bench.memory || !bench.tokens || !bench.blocks || !bench.logits)
+				dsv3_error(&err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a benchmark");
+			else
+			{
+				for (size_t i = 0; i < READ_BYTES; i += sizeof(uint32_t))
+				{
+					random = random * 1664525u + 1013904223u;
+					memcpy(bench.memory + i, &random, sizeof(random));
+				}
+				for (int i = 0; i < bench.context; i++)
+				{
+					random = random * 1664525u + 1013904223u;
+					bench.tokens[i] = (int32_t) ((random >> 8) % (uint32_t) info->vocab_size);
+				}
+				for (int i = 0; i < bench.n_blocks; i++)
+					bench.blocks[i] = i;
+				ok = measure(&bench, &err);
+			}
+		}
+	}
+	free(bench.memory);
+	free(bench.tokens);
+	free(bench.blocks);
+	free(bench.logits);
+	dsv3_pool_close(bench.pool);
+	dsv3_kv_close(bench.kv);
+	dsv3_model_close(bench.model);
+	return ok ? 0 : dsv3_cli_fail(&err);
+}
+
+int
+dsv3_cmd_bench(int argc, char **argv)
+{
+	static const struct option longopts[] = {
+		{"prompt", required_argument, NULL, 'p'},
+		{"rounds", required_argument, NULL, 'r'},
+		{"seconds", required_argument, NULL, 'd'},
+		{"json", no_argument, NULL, 'j'},
+		{"weights", required_argument, NULL, 'w'},
+		{"threads", required_argument, NULL, 't'},
+		{"isa", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	Arguments args = {.prompt = 256, .rounds = 7, .seconds = 0.4};
+	int64_t n;
+	char *end;
+	int c;
+
+	optind = 1;
+	while ((c = getopt_long(argc, argv, "", longopts, NULL)) != -1)
+	{
+		switch (c)
+		{
+			case 'p':
+				if (!dsv3_cli_integer(optarg, 1, 1 << 20, &n))
+					return dsv3_cli_usage("bench", "\"%s\" is not a valid prompt length", optarg);
+				args.prompt = (int) n;
+				break;
+			case 'r':
+				if (!dsv3_cli_integer(optarg, 1, MAX_ROUNDS, &n))
+					return dsv3_cli_usage("bench", "\"%s\" is not a valid number of rounds", optarg);
+				args.rounds = (int) n;
+				break;
+			case 'd':
+				args.seconds = strtod(optarg, &end);
+				if (end == optarg || *end != '\0' || !(args.seconds > 0 && args.seconds <= 60))
+					return dsv3_cli_usage("bench", "\"%s\" is not a valid number of seconds", optarg);
+				break;
+			case 'j':
+				args.json = true;
+				break;
+			case 'w':
+				if (!dsv3_cli_weights(optarg, &args.options.weights))
+					return dsv3_cli_usage("bench", "unknown weight mode \"%s\"", optarg);
+				break;
+			case 't':
+				if (!dsv3_cli_integer(optarg, 0, DSV3_POOL_MAX_THREADS, &n))
+					return dsv3_cli_usage("bench", "\"%s\" is not a valid number of threads", optarg);
+				args.options.threads = (int) n;
+				break;
+			case 's':
+				args.options.isa = optarg;
+				break;
+			case 'h':
+				print_help();
+				return 0;
+			default:
+				fprintf(stderr, "Try 'dsv3 bench --help'.\n");
+				return 2;
+		}
+	}
+	if (optind != argc - 1)
+		return dsv3_cli_usage("bench", optind >= argc ? "no model directory given"
+													  : "more than one model directory given");
+	args.model = argv[optind];
+	return bench_model(&args);
+}
