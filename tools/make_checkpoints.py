@@ -16,9 +16,10 @@ An entry has
             away from their weights), "inv_freq" (left-over buffers), "mtp" (one draft layer)
   adjust    a function (name, float64 array) -> array that shapes particular tensors
   length    how many token ids are fed
+  stepwise  the oracle is fed one id after another (where that makes a difference)
   wrong     configurations that must NOT give the same logits: proof that the switch is seen (used by the oracle only).
-            Two keys are no configuration but mistakes: "inner eps" (that of the q_a and kv_a norms), "mask" (what the
-            scores of groups not chosen become)
+            Some keys are no configuration but mistakes: "inner eps" (that of the q_a and kv_a norms), "mask" (what the
+            scores of groups not chosen become), "at once" (a stepwise input fed as one)
 """
 
 import argparse
@@ -183,6 +184,11 @@ SPECS = [
          config={"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 256,
                                   "short_factor": spread(1.0, 3.0, 8), "long_factor": spread(1.0, 30.0, 8)}},
          store="F32", length=100, wrong=[{"rope_scaling": None}]),
+    dict(name="longrope-past", covers="longrope past the original length: a position's own place decides which factors it takes, "
+         "as when tokens come one by one",
+         config={"rope_scaling": {"type": "longrope", "factor": 8.0, "original_max_position_embeddings": 48,
+                                  "short_factor": spread(1.0, 3.0, 8), "long_factor": spread(1.0, 30.0, 8)}},
+         store="F32", length=100, stepwise=True, wrong=[{"rope_scaling": None}, {"at once": True}]),
     dict(name="rope-half-split", covers="rope_interleave false",
          config={"rope_interleave": False, "rope_scaling": yarn()}, store="F32", length=100,
          wrong=[{"rope_interleave": True}]),

@@ -28,6 +28,7 @@ from oracle_common import FIXTURES, load_model, versions, write_compact_json
 
 import numpy as np
 import torch
+import transformers
 
 import make_checkpoints
 from checkpoint import directory_digest, stage, write_json, write_safetensors
@@ -41,7 +42,7 @@ VISIBLE = 1e-6        # the error a wrong configuration must cause
 NOISE_LIMIT = 1e-11   # the oracle's own error must stay well below the bar of 1e-10
 
 
-MISTAKES = ("inner eps", "mask")
+MISTAKES = ("inner eps", "mask", "at once")
 
 
 def positions_compared(length):
@@ -92,12 +93,12 @@ def replaced(holder, name, value):
 
 
 class RouterWatch:
-    """Collects, from every router, how clear each token's choice was: the least distance between what was taken and
+    """Collects, from all routers and tokens, how clear the least clear choice was: the distance between what was taken and
     what was left, over groups and over experts, in float64."""
 
     def __init__(self, model, config):
         self.config = config
-        self.least = None
+        self.least = np.inf
         self.handles = [module.register_forward_hook(self.look) for module in model.modules()
                         if type(module).__name__.endswith("TopkRouter")]
 
@@ -125,28 +126,33 @@ class RouterWatch:
         order = np.sort(choice, axis=-1)[:, ::-1]
         if k < order.shape[1]:
             clear = np.minimum(clear, order[:, k - 1] - order[:, k])
-        self.least = clear if self.least is None else np.minimum(self.least, clear)
+        self.least = min(self.least, float(clear.min()))
 
     def stop(self):
         for handle in self.handles:
             handle.remove()
 
 
-def run(model, ids):
+def run(model, ids, stepwise=False):
     with torch.inference_mode():
+        if stepwise:
+            cache = transformers.DynamicCache(config=model.config)
+            rows = [model(torch.tensor([[id]]), cache=cache, use_cache=True).logits[0, 0] for id in ids]
+            return torch.stack(rows).to(torch.float64).numpy()
         return model(torch.tensor([ids]), use_cache=False).logits[0].to(torch.float64).numpy()
 
 
-def run_wide(model, ids):
+def run_wide(model, ids, stepwise=False):
     """The same model with float64 activations. Angles stay in F32, as they are part of the definition."""
     wide = model.double()
     with replaced(torch, "float32", torch.float64):
-        return run(wide, ids)
+        return run(wide, ids, stepwise)
 
 
-def run_wrong(place, changes, ids):
+def run_wrong(place, changes, ids, stepwise):
     """The logits of a wrong configuration, or of a right one with one of the MISTAKES."""
     model = load_model(place)[0]
+    stepwise = stepwise and "at once" not in changes
     if "inner eps" in changes:
         for name, module in model.named_modules():
             if name.endswith("_a_layernorm"):
@@ -154,8 +160,8 @@ def run_wrong(place, changes, ids):
     if "mask" in changes:
         right = torch.Tensor.masked_fill
         with replaced(torch.Tensor, "masked_fill", lambda self, mask, value: right(self, mask, changes["mask"])):
-            return run(model, ids)
-    return run(model, ids)
+            return run(model, ids, stepwise)
+    return run(model, ids, stepwise)
 
 
 def nmse(values, truth):
@@ -167,7 +173,7 @@ def golden(spec, work):
     """-> (index entry, rows, top)"""
     name, length = spec["name"], spec["length"]
     config = base_config(spec)
-    ties = name == "router-ties"
+    ties, stepwise = name == "router-ties", spec.get("stepwise", False)
     place = os.path.join(work, name)
     write_checkpoint(spec, place)
     digest = directory_digest(place)
@@ -183,21 +189,20 @@ def golden(spec, work):
         for seed in range(1, 100):
             ids = token_ids(spec, seed)
             watch = RouterWatch(model, config)
-            logits = run(model, ids)
+            logits = run(model, ids, stepwise)
             watch.stop()
-            clear = float(watch.least.min()) if watch.least is not None else None
-            if ties or clear is None or clear >= wanted:
+            if ties or watch.least >= wanted:
                 break
         else:
             raise SystemExit("oracle: %s: no ids with clear router choices" % name)
-        noise = float(nmse(logits, run_wide(model, ids)).max())
+        noise = float(nmse(logits, run_wide(model, ids, stepwise)).max())
     if not np.isfinite(logits).all() or noise > NOISE_LIMIT:
         raise SystemExit("oracle: %s: the oracle itself is not exact enough (noise %.1e)" % (name, noise))
     seen = []
     for changes in spec.get("wrong", []):
         wrong_place = os.path.join(work, name + ".wrong")
         write_for_oracle(spec, wrong_place, changes)
-        wrong = run_wrong(wrong_place, changes, ids)
+        wrong = run_wrong(wrong_place, changes, ids, stepwise)
         seen.append(float(nmse(wrong, logits).max()))
         if seen[-1] < VISIBLE:
             raise SystemExit("oracle: %s: %r makes no difference (%.1e)" % (name, changes, seen[-1]))
@@ -205,7 +210,7 @@ def golden(spec, work):
     top = np.stack([logits.argmax(-1), order[:, -1] - order[:, -2]], axis=1).astype(np.float32)
     positions = positions_compared(length)
     entry = {"ids_seed": seed, "length": length, "positions": positions, "digest": digest,
-             "router_clear": None if clear is None else float("%.3g" % clear), "noise": float("%.2g" % noise),
+             "router_clear": float("%.3g" % watch.least) if np.isfinite(watch.least) else None, "noise": float("%.2g" % noise),
              "wrong": [float("%.2g" % error) for error in seen]}
     return entry, logits[positions].astype(np.float32), top
 
