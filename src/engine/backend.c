@@ -11,9 +11,7 @@ dsv3_backend_open(const char *path, const Dsv3BackendOptions *options, Dsv3Error
 {
 	if (strncmp(path, DSV3_TEST_PREFIX, strlen(DSV3_TEST_PREFIX)) == 0)
 		return dsv3_backend_test_open(path + strlen(DSV3_TEST_PREFIX), err);
-	(void) options;
-	dsv3_error(err, DSV3_ERR_UNSUPPORTED, "this build opens test models only");
-	return NULL;
+	return dsv3_backend_model_open(path, options, err);
 }
 
 void
