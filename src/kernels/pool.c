@@ -174,6 +174,7 @@ Dsv3Pool *
 dsv3_pool_open(int n_threads, Dsv3Error *err)
 {
 	Dsv3Pool *pool;
+	static const int own_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 	sigset_t all, before;
 	int cpus = usable_cpus();
 
@@ -200,8 +201,12 @@ dsv3_pool_open(int n_threads, Dsv3Error *err)
 	pool->n_threads = n_threads;
 	pool->may_spin = n_threads <= cpus;
 
-	/* Signals are the main thread's business. */
+	/* Signals are the main thread's business, but for those a thread causes itself (blocked, they would end the process by the
+	 * signal instead of in its handler) and the one by which the process's sandbox reaches each thread (real-time, + 1). */
 	sigfillset(&all);
+	for (size_t i = 0; i < sizeof(own_signals) / sizeof(own_signals[0]); i++)
+		sigdelset(&all, own_signals[i]);
+	sigdelset(&all, SIGRTMIN + 1);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (int i = 1; i < n_threads; i++)
 	{
