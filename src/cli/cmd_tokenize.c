@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "text/template.h"
 #include "text/tokenizer.h"
 
 typedef struct Options
@@ -20,6 +21,7 @@ typedef struct Options
 	bool decode;
 	bool special;
 	bool add_bos;
+	bool chat;
 	const char *model;
 } Options;
 
@@ -51,6 +53,15 @@ fail_line(size_t line, const Dsv3Error *err)
 	return dsv3_cli_fail(&copy);
 }
 
+static void
+print_ids(const Dsv3Tokens *tokens)
+{
+	putchar('[');
+	for (size_t i = 0; i < tokens->count; i++)
+		printf(i ? ",%d" : "%d", tokens->ids[i]);
+	puts("]");
+}
+
 static bool
 encode_line(const Options *options, const Dsv3Tokenizer *tokenizer, const json_t *value, Dsv3Error *err)
 {
@@ -64,13 +75,43 @@ encode_line(const Options *options, const Dsv3Tokenizer *tokenizer, const json_t
 		 dsv3_tokenizer_encode(tokenizer, json_string_value(value), json_string_length(value),
 							   options->special ? DSV3_ENCODE_SPECIAL : DSV3_ENCODE_PLAIN, 0, &tokens, err);
 	if (ok)
-	{
-		putchar('[');
-		for (size_t i = 0; i < tokens.count; i++)
-			printf(i ? ",%d" : "%d", tokens.ids[i]);
-		puts("]");
-	}
+		print_ids(&tokens);
 	dsv3_tokens_free(&tokens);
+	return ok;
+}
+
+/* A conversation to the ids of its prompt. */
+static bool
+chat_line(const Dsv3Template *template, const json_t *value, Dsv3Error *err)
+{
+	const json_t *messages = json_is_array(value) ? value : json_object_get(value, "messages");
+	const json_t *tools = json_object_get(value, "tools"), *think = json_object_get(value, "think");
+	char *messages_text = NULL, *tools_text = NULL;
+	Dsv3Tokens tokens = {0};
+	bool ok;
+
+	if (!json_is_array(messages))
+		return dsv3_error(err, DSV3_ERR_INVALID_JSON,
+						  "neither a JSON array of messages nor an object with \"messages\"");
+	if (think != NULL && !json_is_boolean(think))
+		return dsv3_error(err, DSV3_ERR_INVALID_JSON, "\"think\" is not true or false");
+	messages_text = json_dumps(messages, JSON_COMPACT);
+	if (tools != NULL)
+		tools_text = json_dumps(tools, JSON_COMPACT | JSON_ENCODE_ANY);
+	if (messages_text == NULL || (tools != NULL && tools_text == NULL))
+		ok = dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
+	else
+		ok = dsv3_template_render(template, messages_text, strlen(messages_text), tools_text,
+								  tools_text ? strlen(tools_text) : 0,
+								  think == NULL         ? DSV3_THINK_AUTO
+								  : json_is_true(think) ? DSV3_THINK_ON
+														: DSV3_THINK_OFF,
+								  0, &tokens, err);
+	if (ok)
+		print_ids(&tokens);
+	dsv3_tokens_free(&tokens);
+	free(messages_text);
+	free(tools_text);
 	return ok;
 }
 
@@ -114,7 +155,7 @@ decode_line(const Dsv3Tokenizer *tokenizer, const json_t *value, Dsv3Error *err)
 
 /* All lines; the exit status. */
 static int
-run_lines(const Options *options, const Dsv3Tokenizer *tokenizer)
+run_lines(const Options *options, const Dsv3Tokenizer *tokenizer, const Dsv3Template *template)
 {
 	char *line = NULL;
 	size_t capacity = 0, number = 0;
@@ -136,6 +177,8 @@ run_lines(const Options *options, const Dsv3Tokenizer *tokenizer)
 			ok = dsv3_error(&err, DSV3_ERR_INVALID_JSON, "not valid JSON: %s", error.text);
 		else if (options->decode)
 			ok = decode_line(tokenizer, value, &err);
+		else if (options->chat)
+			ok = chat_line(template, value, &err);
 		else
 			ok = encode_line(options, tokenizer, value, &err);
 		if (!ok)
@@ -155,13 +198,13 @@ run_lines(const Options *options, const Dsv3Tokenizer *tokenizer)
 int
 dsv3_cmd_tokenize(int argc, char **argv)
 {
-	static const struct option long_options[] = {{"decode", no_argument, NULL, 'd'},
-												 {"special", no_argument, NULL, 's'},
-												 {"add-bos", no_argument, NULL, 'b'},
-												 {"help", no_argument, NULL, 'h'},
-												 {NULL, 0, NULL, 0}};
+	static const struct option long_options[] = {
+		{"decode", no_argument, NULL, 'd'},  {"special", no_argument, NULL, 's'},
+		{"add-bos", no_argument, NULL, 'b'}, {"chat", no_argument, NULL, 'c'},
+		{"help", no_argument, NULL, 'h'},    {NULL, 0, NULL, 0}};
 	Options options = {0};
 	Dsv3Tokenizer *tokenizer;
+	Dsv3Template template;
 	Dsv3Error err;
 	int c, status;
 
@@ -180,6 +223,9 @@ dsv3_cmd_tokenize(int argc, char **argv)
 			case 'b':
 				options.add_bos = true;
 				break;
+			case 'c':
+				options.chat = true;
+				break;
 			case 'h':
 				print_help();
 				return 0;
@@ -189,13 +235,19 @@ dsv3_cmd_tokenize(int argc, char **argv)
 	}
 	if (argc - optind != 1)
 		return dsv3_cli_usage("tokenize", "one model directory is wanted");
-	if (options.decode && (options.special || options.add_bos))
-		return dsv3_cli_usage("tokenize", "--decode goes with neither --special nor --add-bos");
+	if (options.decode + options.chat + (options.special || options.add_bos) > 1)
+		return dsv3_cli_usage("tokenize", "--decode, --chat and --special with --add-bos exclude each other");
 	options.model = argv[optind];
 	tokenizer = dsv3_tokenizer_open(options.model, &err);
 	if (tokenizer == NULL)
 		return dsv3_cli_fail(&err);
-	status = run_lines(&options, tokenizer);
+	if (!dsv3_template_open(&template, options.model, tokenizer, &err))
+		status = dsv3_cli_fail(&err);
+	else
+	{
+		status = run_lines(&options, tokenizer, &template);
+		dsv3_template_close(&template);
+	}
 	dsv3_tokenizer_close(tokenizer);
 	return status;
 }

@@ -2,10 +2,11 @@
  * template.h
  *	  Chat templates: messages in, prompt ids out.
  *
- * The templates of the family are built in; the checkpoint selects one (by its chat_template, its special tokens and
- * its model type). Rendering never builds one string: the template's own control tokens become ids directly and
- * everything a user wrote is encoded as plain text, so a message that contains the text of a special token stays text.
- * Text between two control tokens is encoded as one run, so ids equal Hugging Face's for messages without special text.
+ * The checkpoint's own chat_template is run by the interpreter of jinja.h, which tells for every byte of the prompt
+ * whether it came from the template or from a message. What came from the template may be control tokens; what a user
+ * wrote is encoded as plain text, so a message that contains the text of a special token stays text. Text between two
+ * control tokens is encoded as one run, so ids equal Hugging Face's for messages without special text. The kind of the
+ * template, known by its characteristic parts, says how thinking and tool calls look in an answer.
  */
 #ifndef DSV3_TEMPLATE_H
 #define DSV3_TEMPLATE_H
@@ -38,6 +39,14 @@ typedef struct Dsv3Template
 	const char *name;            /* "deepseek-v3", "chatml", ... */
 	char *default_system;        /* inserted when the first message is not a system message, or NULL; owned */
 	const Dsv3Tokenizer *tokenizer;
+	struct Dsv3Jinja *program;   /* the checkpoint's chat_template, compiled; NULL with DSV3_TEMPLATE_NONE */
+	char *bos;                   /* texts of the tokens the template calls bos_token and eos_token, or NULL; owned */
+	char *eos;
+	bool takes_tools;            /* the template declares tools itself */
+	bool can_think;
+	bool always_thinks;
+	bool opens_think[3];         /* by Dsv3Think: the generation prompt ends inside the thinking part */
+	char reason[200];            /* why the kind is DSV3_TEMPLATE_NONE */
 } Dsv3Template;
 
 /* Select the template of a model directory. Succeeds with DSV3_TEMPLATE_NONE for an unknown template; fails only on

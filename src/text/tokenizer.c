@@ -341,15 +341,6 @@ encode_sections(Encoder *e, const char *text, size_t len, Dsv3EncodeMode mode)
 	return true;
 }
 
-/* What Python's str.isspace() says. */
-static bool
-is_python_space(uint32_t c)
-{
-	return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-		   (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-		   c == 0x3000;
-}
-
 /*
  * The Kimi tokenizer encodes blocks of 400,000 characters one by one, each cut where 25,000 characters of white space or
  * of other characters have passed without a change.
@@ -367,7 +358,7 @@ encode_tiktoken(Encoder *e, const char *text, size_t len, Dsv3EncodeMode mode)
 		bool incomplete, is_space, cut;
 		int n = dsv3_utf8_next((const uint8_t *) text + at, len - at, &c, &incomplete);
 
-		is_space = is_python_space(c);
+		is_space = dsv3_is_python_space(c);
 		if (chars == TIKTOKEN_MAX_CHARS)
 		{
 			chars = 0;

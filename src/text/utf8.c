@@ -61,6 +61,14 @@ dsv3_utf8_next(const uint8_t *p, size_t n, uint32_t *c, bool *incomplete)
 	return need + 1;
 }
 
+bool
+dsv3_is_python_space(uint32_t c)
+{
+	return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+		   (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+		   c == 0x3000;
+}
+
 int
 dsv3_utf8_put(uint32_t c, char *out)
 {

@@ -19,6 +19,9 @@
  */
 extern int dsv3_utf8_next(const uint8_t *p, size_t n, uint32_t *c, bool *incomplete);
 
+/* What Python's str.isspace() says of one character. */
+extern bool dsv3_is_python_space(uint32_t c);
+
 /* Length of a valid character by its first byte. */
 static inline size_t
 dsv3_utf8_length(uint8_t lead)
