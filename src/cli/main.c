@@ -1,6 +1,6 @@
 /*
  * main.c
- *	  The `dsv3` executable: finds the subcommand and runs it. Stubs here stand for commands whose file is not built in.
+ *	  The `dsv3` executable: finds the subcommand and runs it.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,16 +8,6 @@
 
 #include "cli/cli.h"
 #include "common/version.h"
-
-#define COMMAND_IF_BUILT __attribute__((weak))
-
-COMMAND_IF_BUILT extern int dsv3_cmd_engine(int argc, char **argv);
-COMMAND_IF_BUILT extern int dsv3_cmd_inspect(int argc, char **argv);
-COMMAND_IF_BUILT extern int dsv3_cmd_logits(int argc, char **argv);
-COMMAND_IF_BUILT extern int dsv3_cmd_generate(int argc, char **argv);
-COMMAND_IF_BUILT extern int dsv3_cmd_tokenize(int argc, char **argv);
-COMMAND_IF_BUILT extern int dsv3_cmd_perplexity(int argc, char **argv);
-COMMAND_IF_BUILT extern int dsv3_cmd_bench(int argc, char **argv);
 
 static const Dsv3Command commands[] = {
 	{"inspect", "show what a model directory contains", dsv3_cmd_inspect},
@@ -37,10 +27,7 @@ print_help(FILE *out)
 	fprintf(out, "dsv3 runs a DeepSeek-V3-family model from a directory on disk.\n\n"
 				 "Usage: dsv3 COMMAND [ARGUMENTS]\n\nCommands:\n");
 	for (int i = 0; i < N_COMMANDS; i++)
-	{
-		if (commands[i].run)
-			fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
-	}
+		fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
 	fprintf(out, "\n'dsv3 COMMAND --help' explains one. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
 }
 
@@ -88,7 +75,7 @@ main(int argc, char **argv)
 	}
 	for (int i = 0; i < N_COMMANDS; i++)
 	{
-		if (strcmp(argv[1], commands[i].name) == 0 && commands[i].run)
+		if (strcmp(argv[1], commands[i].name) == 0)
 			return commands[i].run(argc - 1, argv + 1);
 	}
 	fprintf(stderr, "dsv3: unknown command \"%s\"\nTry 'dsv3 --help'.\n", argv[1]);

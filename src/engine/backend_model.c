@@ -17,14 +17,6 @@ typedef struct ModelBackend
 	bool has_template;
 } ModelBackend;
 
-/* Present once the templates are built in. */
-#pragma weak dsv3_template_open
-#pragma weak dsv3_template_close
-#pragma weak dsv3_template_raw
-#pragma weak dsv3_template_render
-#pragma weak dsv3_template_opens_think
-#pragma weak dsv3_template_parse_answer
-
 /* The spellings of the thinking tags in this family: DeepSeek's and Kimi's later models', Moonshot's first ones'. */
 static const char *const think_tags[][2] = {
 	{"<think>", "</think>"}, {"\xe2\x97\x81think\xe2\x96\xb7", "\xe2\x97\x81/think\xe2\x96\xb7"}};
@@ -98,8 +90,7 @@ model_render(Dsv3Backend *backend, const char *messages, size_t messages_len, co
 static bool
 model_opens_think(Dsv3Backend *backend, Dsv3Think think)
 {
-	return dsv3_template_opens_think &&
-		   dsv3_template_opens_think(&((ModelBackend *) backend)->template, think);
+	return dsv3_template_opens_think(&((ModelBackend *) backend)->template, think);
 }
 
 static bool
@@ -183,9 +174,8 @@ dsv3_backend_model_open(const char *path, const Dsv3BackendOptions *options, Dsv
 	}
 	/* The tokenizer first: it is small, and a directory without one is told from that soonest. */
 	m->tokenizer = dsv3_tokenizer_open(path, err);
-	m->has_template = m->tokenizer != NULL && dsv3_template_open &&
-					  dsv3_template_open(&m->template, path, m->tokenizer, err);
-	if (m->has_template || (m->tokenizer && !dsv3_template_open))
+	m->has_template = m->tokenizer != NULL && dsv3_template_open(&m->template, path, m->tokenizer, err);
+	if (m->has_template)
 		m->model = dsv3_model_open(path, &model_options, err);
 	if (m->model == NULL)
 	{
