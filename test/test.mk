@@ -20,4 +20,4 @@ $(ENGINE_BUILD)/test/dsv3-hostile: test/engine/hostile.c $(ENGINE_LIB)
 
 .PHONY: test-engines
 test-engines: $(TEST_ENGINE)
-unit: test-engines
+unit: test-engines $(ENGINE_BIN)

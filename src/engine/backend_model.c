@@ -67,13 +67,6 @@ static bool
 model_raw(Dsv3Backend *backend, const char *text, size_t len, size_t max_tokens, Dsv3Tokens *out,
 		  Dsv3Error *err)
 {
-	if (!dsv3_template_raw)
-	{
-		int32_t bos = dsv3_tokenizer_bos(((ModelBackend *) backend)->tokenizer);
-
-		return (bos < 0 || dsv3_tokens_push(out, bos, err)) &&
-			   model_encode(backend, text, len, max_tokens, out, err);
-	}
 	return dsv3_template_raw(&((ModelBackend *) backend)->template, text, len, max_tokens, out, err);
 }
 
@@ -81,8 +74,6 @@ static bool
 model_render(Dsv3Backend *backend, const char *messages, size_t messages_len, const char *tools,
 			 size_t tools_len, Dsv3Think think, size_t max_tokens, Dsv3Tokens *out, Dsv3Error *err)
 {
-	if (!dsv3_template_render)
-		return dsv3_error(err, DSV3_ERR_UNSUPPORTED, "chat templates are not built in");
 	return dsv3_template_render(&((ModelBackend *) backend)->template, messages, messages_len, tools,
 								tools_len, think, max_tokens, out, err);
 }

@@ -486,7 +486,7 @@ dsv3_engine_serve(int fd, pid_t parent, bool debug)
 	pthread_cond_init(&engine.changed, NULL);
 	if (dsv3_guard_process(parent, debug, &err))
 		engine.pump = dsv3_pump_open(fd, &handler, 0, &err);
-	if (engine.pump == NULL)
+	if (engine.pump == NULL || !dsv3_pump_start(engine.pump, &err))
 	{
 		dsv3_log_error(DSV3_ERROR, &err);
 		_exit(1);

@@ -32,6 +32,7 @@ struct Dsv3Pump
 	Dsv3PumpHandler handler;
 	size_t soft_limit;
 	pthread_t thread;
+	bool started;
 
 	pthread_mutex_t lock;
 	pthread_cond_t drained;
@@ -71,7 +72,7 @@ reserve_out(Dsv3Pump *pump, size_t len)
 	if (pump->out_capacity - pump->out_end >= len)
 		return true;
 	/* Move only when that frees at least as much as it copies. */
-	if (pump->out_start >= used)
+	if (pump->out_start > 0 && pump->out_start >= used)
 	{
 		memmove(pump->out, pump->out + pump->out_start, used);
 		pump->out_start = 0;
@@ -335,16 +336,21 @@ dsv3_pump_open(int fd, const Dsv3PumpHandler *handler, size_t soft_limit, Dsv3Er
 	pthread_mutex_init(&pump->lock, NULL);
 	pthread_cond_init(&pump->drained, NULL);
 	pump->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-		dsv3_error(err, DSV3_ERR_PROTOCOL, "descriptor %d cannot be used: %s", fd, strerror(errno));
-	else if (pump->wake_fd < 0 || pthread_create(&pump->thread, NULL, pump_main, pump) != 0)
-		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "could not start the I/O thread: %s", strerror(errno));
-	else
+	if (pump->wake_fd >= 0 && flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0)
 		return pump;
-	if (pump->wake_fd >= 0)
-		close(pump->wake_fd);
-	free(pump);
+	dsv3_error(err, DSV3_ERR_PROTOCOL, "descriptor %d cannot be used: %s", fd, strerror(errno));
+	dsv3_pump_close(pump);
 	return NULL;
+}
+
+bool
+dsv3_pump_start(Dsv3Pump *pump, Dsv3Error *err)
+{
+	int rc = pthread_create(&pump->thread, NULL, pump_main, pump);
+
+	pump->started = rc == 0;
+	return pump->started ||
+		   dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "could not start the I/O thread: %s", strerror(rc));
 }
 
 void
@@ -355,9 +361,13 @@ dsv3_pump_close(Dsv3Pump *pump)
 	pthread_mutex_lock(&pump->lock);
 	pump->stop = true;
 	pthread_mutex_unlock(&pump->lock);
-	wake(pump);
-	pthread_join(pump->thread, NULL);
-	close(pump->wake_fd);
+	if (pump->started)
+	{
+		wake(pump);
+		pthread_join(pump->thread, NULL);
+	}
+	if (pump->wake_fd >= 0)
+		close(pump->wake_fd);
 	pthread_cond_destroy(&pump->drained);
 	pthread_mutex_destroy(&pump->lock);
 	free(pump->out);

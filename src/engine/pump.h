@@ -30,9 +30,13 @@ typedef struct Dsv3PumpHandler
 	void *arg;
 } Dsv3PumpHandler;
 
-/* Starts the thread on a connected stream socket, which it makes non-blocking and does not close. soft_limit: bytes of queue
- * above which there is no room; 0: 1 MB. */
+/* Takes a connected stream socket, makes it non-blocking, and never closes it. soft_limit: bytes of queue above which there is
+ * no room; 0: 1 MB. */
 extern Dsv3Pump *dsv3_pump_open(int fd, const Dsv3PumpHandler *handler, size_t soft_limit, Dsv3Error *err);
+
+/* Starts the thread. The handler may be called before this returns, so that whatever it uses must be ready, the result of
+ * dsv3_pump_open included. */
+extern bool dsv3_pump_start(Dsv3Pump *pump, Dsv3Error *err);
 
 /* Stops the thread; what is queued is written as far as the socket takes it at once. */
 extern void dsv3_pump_close(Dsv3Pump *pump);

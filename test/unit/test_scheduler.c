@@ -913,14 +913,16 @@ threads(void **state)
 static void
 cancel_within_a_step(void **state)
 {
-	Rig *rig = open_rig("test:delay_ms=10000", 64, 0, true);
+	Rig *rig = open_rig("test:delay_ms=10000", 64, 0, false);
 	Dsv3Request *request;
 	pthread_t thread;
 
 	(void) state;
-	pthread_create(&thread, NULL, run_thread, rig);
 	submit(rig, generate(1, "x"));
 	submit(rig, generate(2, "y"));
+	pthread_create(&thread, NULL, run_thread, rig);
+	for (int ms = 0; ms < 5000 && !dsv3_scheduler_busy(rig->scheduler); ms++)
+		usleep(1000);
 	usleep(50000);
 	assert_true(dsv3_scheduler_busy(rig->scheduler));
 	dsv3_scheduler_cancel(rig->scheduler, 1);
