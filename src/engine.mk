@@ -6,7 +6,8 @@ ENGINE_BUILD ?= build/engine
 ENGINE_CC ?= $(CC)
 ENGINE_OPT ?= -O3 -g
 ENGINE_SANITIZE ?=
-ENGINE_WARN = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
+ENGINE_WARN = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
+	-Wno-missing-field-initializers
 WERROR ?=
 # -ffp-contract=off: a fused multiply-add is written where it is meant, so results never depend on the compiler.
 ENGINE_CFLAGS = -std=gnu11 -D_GNU_SOURCE $(ENGINE_OPT) $(ENGINE_WARN) $(WERROR) $(ENGINE_SANITIZE) -ffp-contract=off \

@@ -41,9 +41,11 @@ capture()
 : >"$OUT/lcov.log"
 capture --initial --output-file "$OUT/none.info"
 capture --output-file "$OUT/reached.info"
-lcov --quiet --add-tracefile "$OUT/none.info" --add-tracefile "$OUT/reached.info" --output-file "$OUT/all.info" 2>>"$OUT/lcov.log"
-lcov --quiet --remove "$OUT/all.info" '*/test/*' --output-file "$OUT/engine.info" 2>>"$OUT/lcov.log"
-genhtml --quiet --output-directory "$OUT/html" "$OUT/engine.info" >>"$OUT/lcov.log" 2>&1
+{
+	lcov --quiet --add-tracefile "$OUT/none.info" --add-tracefile "$OUT/reached.info" --output-file "$OUT/all.info"
+	lcov --quiet --remove "$OUT/all.info" '*/test/*' --output-file "$OUT/engine.info"
+	genhtml --quiet --output-directory "$OUT/html" "$OUT/engine.info"
+} >>"$OUT/lcov.log" 2>&1
 
 awk -v top="$PWD/" '
 	/^SF:/ { file = substr($0, 4); sub(top, "", file); folder = file; sub(/\/[^\/]*$/, "", folder) }

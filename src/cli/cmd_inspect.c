@@ -355,10 +355,10 @@ json_report(const Report *r, bool tensors)
 	json_object_set_new(root, "bytes_per_token", json_integer(info->bytes_per_token));
 	json_object_set_new(root, "memory",
 						json_pack("{s:I, s:I, s:I, s:I}", "stored",
-								  (json_int_t) (r->matrices.stored + r->matrices.scales + r->vector_bytes),
-								  "f32", (json_int_t) (r->matrices.f32 + r->vector_bytes), "bf16",
-								  (json_int_t) (r->matrices.bf16 + r->vector_bytes), "int8",
-								  (json_int_t) (r->matrices.int8 + r->vector_bytes)));
+								  (json_int_t) r->matrices.stored + r->matrices.scales + r->vector_bytes,
+								  "f32", (json_int_t) r->matrices.f32 + r->vector_bytes, "bf16",
+								  (json_int_t) r->matrices.bf16 + r->vector_bytes, "int8",
+								  (json_int_t) r->matrices.int8 + r->vector_bytes));
 	if (tensors)
 		json_object_set_new(root, "tensors", json_tensors(r));
 	return root;

@@ -115,6 +115,7 @@ logits_of(const Arguments *args)
 		logits = calloc((size_t) chunk * (size_t) vocab, sizeof(*logits));
 		if (!blocks || !logits)
 			dsv3_error(&err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for the logits of %d positions", chunk);
+		/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): the caller has checked that there is a name */
 		else if (!(file = strcmp(args->out, "-") == 0 ? stdout : fopen(args->out, "wb")))
 			dsv3_error(&err, DSV3_ERR_FILE, "could not create file \"%s\": %s", args->out, strerror(errno));
 		else
@@ -215,7 +216,7 @@ dsv3_cmd_logits(int argc, char **argv)
 														 : "more than one model directory given");
 	if (status < 0 && (!args.ids || !args.out))
 		status = dsv3_cli_usage("logits", !args.ids ? "no token ids given" : "--out is missing");
-	for (int i = 0; status < 0 && i < args.n_positions; i++)
+	for (int i = 0; status < 0 && args.positions && i < args.n_positions; i++)
 		if (args.positions[i] >= args.n_ids || (i > 0 && args.positions[i] <= args.positions[i - 1]))
 			status =
 				dsv3_cli_usage("logits", "position %d is out of order or has no token", args.positions[i]);

@@ -292,7 +292,7 @@ dsv3_config_read_rope(Dsv3Config *config, Dsv3JsonReader *reader)
 	}
 
 	read_softmax_scale(config, &sub, mscale_all_dim, has_factor);
-	for (int j = 0; j < n && !sub.failed; j++)
+	for (int j = 0; j < n && !sub.failed && rope->inv_freq_long; j++)
 	{
 		if (!isfinite(rope->inv_freq[j]) || !isfinite(rope->inv_freq_long[j]))
 			dsv3_json_fail(&sub, DSV3_ERR_BAD_FILE, "rope_theta",

@@ -293,7 +293,7 @@ dsv3_options_apply(Dsv3Request *request, Jsonb *options, Dsv3OptionsOf function)
 	JsonbIterator *it;
 	JsonbIteratorToken token;
 	JsonbValue value;
-	char *name = NULL;
+	char *name = "";
 
 	if (!JB_ROOT_IS_OBJECT(options))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("options must be a JSON object")));

@@ -123,12 +123,13 @@ dsv3_text_from_utf8_lossy(const char *data)
 		return copy;
 	while (!convert(PG_UTF8, encoding, copy, strlen(copy), &result, &result_len, &good))
 	{
-		int len = pg_utf_mblen((unsigned char *) copy + good);
+		Size rest = strlen(copy + good);
+		Size len = Min(rest, (Size) pg_utf_mblen((unsigned char *) copy + good));
 
-		if (copy[good] == '\0' || strlen(copy + good) < (Size) len)
-			break;
+		if (rest == 0)
+			return copy; /* nothing is left that could be untranslatable */
 		copy[good] = '?';
-		memmove(copy + good + 1, copy + good + len, strlen(copy + good + len) + 1);
+		memmove(copy + good + 1, copy + good + len, rest - len + 1);
 	}
 	return result;
 }

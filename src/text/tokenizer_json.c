@@ -3,7 +3,7 @@
  *	  Reader of tokenizer.json, the format of Hugging Face tokenizers, for byte-level BPE.
  *
  * The file is hostile until proven otherwise: sizes are bounded, every member's type is checked, and a part whose
- * meaning is not implemented is refused by its name, since skipping it would give other ids. Members that change nothing for
+ * meaning is not known here is refused by its name, since skipping it would give other ids. Members that change nothing for
  * this kind of tokenizer (truncation, padding, trim_offsets) are left alone.
  */
 #include <stdlib.h>
