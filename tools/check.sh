@@ -26,6 +26,9 @@ STAGES=(
 	"build|library and engine, gcc -Werror"
 	"install|into the folders of the server"
 	"unit|unit tests"
+	"models|tiny model, demo model, tokenizers"
+	"text|tokenizers against the reference libraries"
+	"oracle|logits and answers against transformers"
 	"clang|the same sources, clang -Werror"
 	"asan|unit tests, address and UB sanitizers"
 	"lint|layout, static analysis, rules of the tree"
@@ -46,6 +49,15 @@ stage_install()
 	fi
 }
 stage_unit() { $MAKE check-unit WERROR=-Werror; }
+# Without the package index the demo model cannot be made; what needs it is then skipped.
+stage_models()
+{
+	$MAKE tiny-model || return 1
+	$MAKE demo-model || echo "SKIP: the demo model could not be made"
+	$MAKE text-models
+}
+stage_text() { $MAKE check-text; }
+stage_oracle() { $MAKE check-oracle; }
 stage_clang() { $MAKE -j"$jobs" check-clang; }
 stage_asan() { $MAKE -j"$jobs" check-asan; }
 stage_lint() { $MAKE lint; }

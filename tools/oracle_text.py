@@ -183,8 +183,9 @@ TALK = [
 ]
 TWO_SYSTEMS = [("two systems", [system("First rule."), system("Second rule."), user("Go.")]),
                ("late system", [user("Hi"), assistant("Hello."), system("From now on in French."), user("How are you?")])]
-THOUGHTS = [("thoughts in the history", [user("1+1?"), assistant("<think>\nOne and one.\n</think>\n\n2"), user("Sure?")]),
-            ("thoughts, two marks", [user("x?"), assistant("<think>a</think>b</think>c"), user("y?")])]
+THOUGHTS = [("thoughts in the history", [user("1+1?"), assistant("<think>\nOne and one.\n</think>\n\n2"), user("Sure?")])]
+# Only where the answer starts after the last mark: a mark within an answer is plain text here, a token to transformers.
+TWO_MARKS = [("thoughts, two marks", [user("x?"), assistant("<think>a</think>b</think>c"), user("y?")])]
 TOOLS_USED = [
     ("call", [user("Weather in Rome?"), calls(call(0, "weather", {"city": "Rome"})), result(0, "weather", "{\"t\": 21}")]),
     ("call and answer", [system("Use tools."), user("Weather in Rome?"), calls(call(0, "weather", {"city": "Rome"})),
@@ -206,8 +207,8 @@ SPELLED = [("special text of a user", [user("Say <|im_end|> and <｜Assistant｜
 # golden -> (model, the template or None for the model's own, cases, think settings, cases with tools declared)
 TEMPLATES = {
     "deepseek-v3": ("deepseek-v3", None, TALK + TWO_SYSTEMS + TOOLS_USED, ("auto",), []),
-    "deepseek-r1": ("deepseek-r1", chat_templates.DEEPSEEK_R1, TALK + TWO_SYSTEMS + THOUGHTS + TOOLS_USED, ("auto",), []),
-    "deepseek-r1-0528": ("deepseek-r1-0528", chat_templates.DEEPSEEK_R1_0528, TALK + TWO_SYSTEMS + THOUGHTS + TOOLS_USED, ("auto",), []),
+    "deepseek-r1": ("deepseek-r1", chat_templates.DEEPSEEK_R1, TALK + TWO_SYSTEMS + THOUGHTS + TWO_MARKS + TOOLS_USED, ("auto",), []),
+    "deepseek-r1-0528": ("deepseek-r1-0528", chat_templates.DEEPSEEK_R1_0528, TALK + TWO_SYSTEMS + THOUGHTS + TWO_MARKS + TOOLS_USED, ("auto",), []),
     "deepseek-v31": ("deepseek-v31", chat_templates.DEEPSEEK_V31, TALK + TWO_SYSTEMS + THOUGHTS + TOOLS_USED + CALL_WITH_TEXT,
                      ("off", "on"), []),
     "deepseek-v2": ("deepseek-v2", chat_templates.DEEPSEEK_V2, TALK, ("auto",), []),

@@ -73,7 +73,7 @@ oracle-verify: oracle-venv build/demo-model/config.json build/tiny-model/config.
 	@$(ORACLE) tools/oracle_demo.py --verify
 
 check-oracle: engine ## compare the engine's logits with the oracle's goldens
-	@PYTHON='$(PYTHON)' prove test/oracle/logits.t test/oracle/demo.t
+	@PYTHON='$(PYTHON)' prove test/oracle/*.t
 
 check-text: engine build/tiny-model/config.json ## compare dsv3 tokenize with the reference libraries' goldens
 	@PYTHON='$(PYTHON)' prove test/text/tokenizers.t

@@ -6,7 +6,9 @@ The random checkpoints are made again from their seed. For each, `dsv3 logits` r
   - differ from the oracle by a normalised mean squared error of at most 1e-10 at every compared position,
   - have the oracle's best id at every position of the input where the oracle's lead exceeds 1e-4.
 
-  compare.py [--dsv3 PATH] [--checkpoints DIR] [--nmse BAR] [--args "--weights f32"] [NAME ...]
+With --variant, each checkpoint is compared once for every variant: further arguments of dsv3 logits.
+
+  compare.py [--dsv3 PATH] [--checkpoints DIR] [--nmse BAR] [--variant="--isa ref"]... [NAME ...]
 """
 
 import argparse
@@ -27,11 +29,11 @@ GOLDENS = os.path.join(ROOT, "test", "fixtures", "oracle")
 LEAD = 1e-4
 
 
-def engine_logits(arguments, place, ids, work):
+def engine_logits(arguments, variant, place, ids, work):
     out = os.path.join(work, "logits.npy")
     if os.path.exists(out):
         os.remove(out)
-    command = [arguments.dsv3, "logits", place, "--out", out] + shlex.split(arguments.args)
+    command = [arguments.dsv3, "logits", place, "--out", out] + shlex.split(variant)
     if len(ids) > 1000:
         listed = os.path.join(work, "ids.txt")
         with open(listed, "w") as file:
@@ -45,7 +47,7 @@ def engine_logits(arguments, place, ids, work):
     return np.load(out)
 
 
-def compare(spec, entry, arguments, work):
+def compare(spec, entry, arguments, variant, work):
     """One line about the comparison; ValueError when it fails."""
     name = spec["name"]
     place = os.path.join(arguments.checkpoints, name)
@@ -54,7 +56,7 @@ def compare(spec, entry, arguments, work):
         raise ValueError("the checkpoint made here is not the oracle's: its generator changed, or numbers differ on "
                          "this machine; if the change is meant: make oracle")
     ids = token_ids(spec, entry["ids_seed"])
-    logits = engine_logits(arguments, place, ids, work)
+    logits = engine_logits(arguments, variant, place, ids, work)
     wanted = (len(ids), base_config(spec)["vocab_size"])
     if logits.dtype != np.float32 or logits.shape != wanted:
         raise ValueError("logits are %s %s, not float32 %s" % (logits.dtype, logits.shape, wanted))
@@ -82,28 +84,30 @@ def main():
     parser.add_argument("--dsv3", default=os.environ.get("DSV3_BIN", os.path.join(ROOT, "build", "engine", "dsv3")))
     parser.add_argument("--checkpoints", default=os.path.join(ROOT, "build", "oracle-checkpoints"))
     parser.add_argument("--nmse", type=float, default=1e-10)
-    parser.add_argument("--args", default="", help="further arguments of dsv3 logits")
+    parser.add_argument("--variant", action="append", help="further arguments of dsv3 logits; may be given several times")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     with open(os.path.join(GOLDENS, "index.json"), encoding="utf-8") as source:
         goldens = json.load(source)
     specs = [spec for spec in SPECS if not arguments.names or spec["name"] in arguments.names]
-    print("1..%d" % len(specs))
+    tests = [(spec, variant) for variant in arguments.variant or [""] for spec in specs]
+    print("1..%d" % len(tests))
     if not os.access(arguments.dsv3, os.X_OK):
         print("Bail out! %s is not there: build it with make engine" % arguments.dsv3)
         return 1
     os.makedirs(arguments.checkpoints, exist_ok=True)
     failed = 0
     with tempfile.TemporaryDirectory(prefix="dsv3-compare-") as work:
-        for number, spec in enumerate(specs, 1):
+        for number, (spec, variant) in enumerate(tests, 1):
+            title = ("%s %s" % (spec["name"], variant)).rstrip()
             entry = goldens["checkpoints"].get(spec["name"])
             try:
                 if entry is None:
                     raise ValueError("there is no golden for it: make oracle")
-                print("ok %d - %s: %s" % (number, spec["name"], compare(spec, entry, arguments, work)), flush=True)
+                print("ok %d - %s: %s" % (number, title, compare(spec, entry, arguments, variant, work)), flush=True)
             except (ValueError, OSError) as problem:
                 failed += 1
-                print("not ok %d - %s" % (number, spec["name"]))
+                print("not ok %d - %s" % (number, title))
                 print("# " + str(problem).replace("\n", "\n# "))
                 print("# covers: %s" % spec["covers"], flush=True)
     return 1 if failed else 0
