@@ -151,19 +151,16 @@ v_load_f16(const uint8_t *p)
 	return (V){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)),
 			   _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (p + 16)))};
 }
-/* 2^-120 times the values: sign to bit 31, exponent and mantissa under the F32 exponent's low bits. */
-VFN __m256
-fp8_to_float(const uint8_t *p)
-{
-	__m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) p));
-
-	return _mm256_castsi256_ps(
-		_mm256_and_si256(_mm256_slli_epi32(wide, 20), _mm256_set1_epi32((int32_t) 0x87f00000)));
-}
+/* 2^-8 times the values: widened to 16 bits and shifted by 7, an E4M3 number is an F16 number with another exponent bias,
+ * subnormals included; only the copies of the sign in between have to go. */
 VFN V
 v_load_fp8(const uint8_t *p)
 {
-	return (V){fp8_to_float(p), fp8_to_float(p + 8)};
+	__m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *) p)), 7);
+
+	wide = _mm256_and_si256(wide, _mm256_set1_epi16((int16_t) 0xbfff));
+	return (V){_mm256_cvtph_ps(_mm256_castsi256_si128(wide)),
+			   _mm256_cvtph_ps(_mm256_extracti128_si256(wide, 1))};
 }
 
 #include "kernels/fold8.h"

@@ -122,14 +122,14 @@ v_load_f16(const uint8_t *p)
 {
 	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p));
 }
-/* 2^-120 times the values: sign to bit 31, exponent and mantissa under the F32 exponent's low bits. */
+/* 2^-8 times the values: widened to 16 bits and shifted by 7, an E4M3 number is an F16 number with another exponent bias,
+ * subnormals included; only the copies of the sign in between have to go. */
 VFN V
 v_load_fp8(const uint8_t *p)
 {
-	__m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p));
+	__m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *) p)), 7);
 
-	return _mm512_castsi512_ps(
-		_mm512_and_si512(_mm512_slli_epi32(wide, 20), _mm512_set1_epi32((int32_t) 0x87f00000)));
+	return _mm512_cvtph_ps(_mm256_and_si256(wide, _mm256_set1_epi16((int16_t) 0xbfff)));
 }
 
 VFN __m256

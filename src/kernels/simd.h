@@ -32,7 +32,7 @@ element_size(Dsv3Type type)
 	return type == DSV3_TYPE_F32 ? 4 : type == DSV3_TYPE_FP8 ? 1 : 2;
 }
 
-/* 16 weights at p. FP8: times scale, which holds 2^120 * block scale (the decoded code is 2^-120 times its value). */
+/* 16 weights at p. FP8: times scale, which holds 2^8 * block scale (v_load_fp8 gives 2^-8 times the value). */
 INLINE V
 v_decode(Dsv3Type type, const uint8_t *p, V scale)
 {
@@ -59,11 +59,11 @@ v_decode_n(Dsv3Type type, const uint8_t *p, V scale, int n)
 	return v_decode(type, copy, scale);
 }
 
-/* FP8: the vector v_decode multiplies by, for a block scale below 128 in magnitude. */
+/* FP8: the vector v_decode multiplies by, for a block scale that fp8_scales_fold allows. */
 INLINE V
 v_fp8_scale(float scale)
 {
-	return v_set1(scale * 0x1p120f);
+	return v_set1(scale * 0x1p8f);
 }
 
 /* Whether every scale of rows n0..n1-1 may be folded into the decoding factor without overflow. */
@@ -73,7 +73,7 @@ fp8_scales_fold(const Dsv3Weight *w, int n0, int n1)
 	size_t per_row = (size_t) ((w->in + 127) / 128);
 
 	for (size_t i = (size_t) (n0 / 128) * per_row; i < (size_t) ((n1 + 127) / 128) * per_row; i++)
-		if (!(fabsf(w->scales[i]) < 128.0f))
+		if (!(fabsf(w->scales[i]) < 0x1p100f))
 			return false;
 	return true;
 }
@@ -113,7 +113,7 @@ decode_span(const Dsv3Weight *w, int row, int k0, int count, float *y)
 	}
 
 	const float *scales = w->scales + (size_t) (row / 128) * (size_t) ((w->in + 127) / 128);
-	V unit = v_set1(0x1p120f);
+	V unit = v_set1(0x1p8f);
 
 	for (int k = 0; k < count; k += 16)
 	{
@@ -132,6 +132,27 @@ decode_span(const Dsv3Weight *w, int row, int k0, int count, float *y)
 	}
 }
 
+/* One step of 16 columns; w points at the columns, x at the rows' beginnings. */
+INLINE void
+dot_step(Dsv3Type type, int MR, int NR, const uint8_t *w, size_t row_bytes, const float *const *x, int k,
+		 const V *scale, V *acc)
+{
+	V xv[MR_MAX];
+
+	UNROLL
+	for (int i = 0; i < MR; i++)
+		xv[i] = v_load(x[i] + k);
+	UNROLL
+	for (int r = 0; r < NR; r++)
+	{
+		V wv = v_decode(type, w + (size_t) r * row_bytes, scale[r]);
+
+		UNROLL
+		for (int i = 0; i < MR; i++)
+			acc[i * NR + r] = v_fma(xv[i], wv, acc[i * NR + r]);
+	}
+}
+
 /*
  * Dots of MR input rows with NR rows of a matrix at w (row_bytes apart), columns 0..n-1, onto acc. fp8_scale[r] points
  * to the row's folded scales, one per 128 columns.
@@ -142,6 +163,7 @@ dot_tile(Dsv3Type type, int MR, int NR, const uint8_t *w, size_t row_bytes, cons
 {
 	size_t size = element_size(type);
 	size_t ahead = row_bytes > 4096 ? 1024 : row_bytes * (size_t) NR;
+	int line = (int) (64 / size);
 	int segment = type == DSV3_TYPE_FP8 ? 128 : n;
 	V scale[NR_MAX];
 
@@ -153,26 +175,18 @@ dot_tile(Dsv3Type type, int MR, int NR, const uint8_t *w, size_t row_bytes, cons
 		UNROLL
 		for (int r = 0; r < NR; r++)
 			scale[r] = type == DSV3_TYPE_FP8 ? v_fp8_scale(fp8_scale[r][k0 / 128]) : v_set1(1.0f);
-		for (; k + 16 <= end; k += 16)
+		/* a cache line of each row at a time, so that it is asked for once */
+		for (; prefetch && k + line <= end; k += line)
 		{
-			V xv[MR_MAX];
-
-			UNROLL
-			for (int i = 0; i < MR; i++)
-				xv[i] = v_load(x[i] + k);
 			UNROLL
 			for (int r = 0; r < NR; r++)
-			{
-				const uint8_t *p = w + (size_t) r * row_bytes + (size_t) k * size;
-				V wv = v_decode(type, p, scale[r]);
-
-				if (prefetch)
-					__builtin_prefetch(p + ahead, 0, 3);
-				UNROLL
-				for (int i = 0; i < MR; i++)
-					acc[i * NR + r] = v_fma(xv[i], wv, acc[i * NR + r]);
-			}
+				__builtin_prefetch(w + (size_t) r * row_bytes + (size_t) k * size + ahead, 0, 3);
+			UNROLL
+			for (int j = 0; j < line; j += 16)
+				dot_step(type, MR, NR, w + (size_t) (k + j) * size, row_bytes, x, k + j, scale, acc);
 		}
+		for (; k + 16 <= end; k += 16)
+			dot_step(type, MR, NR, w + (size_t) k * size, row_bytes, x, k, scale, acc);
 		if (k < end)
 		{
 			V xv[MR_MAX];

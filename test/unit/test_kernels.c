@@ -286,8 +286,9 @@ test_fp8_large_scale(void **state)
 
 	(void) state;
 	rng_state = 3;
-	w.scales[1] = 1000.0f;
+	w.scales[1] = 0x1p101f;
 	check_matmul(&w.w, 2, false);
+	w.scales[1] = -1000.0f;
 	w.scales[2] = 0x1p-140f;
 	check_matmul(&w.w, 2, false);
 	free_weight(&w);
