@@ -8,9 +8,9 @@
 #include "common/error.h"
 
 /* Those who report an error say false. */
-#define dsv3_error(...)        ((void) (dsv3_error)(__VA_ARGS__), false)
-#define dsv3_error_detail(...) ((void) (dsv3_error_detail)(__VA_ARGS__), false)
-#define dsv3_error_hint(...)   ((void) (dsv3_error_hint)(__VA_ARGS__), false)
-#define dsv3_error_prefix(...) ((void) (dsv3_error_prefix)(__VA_ARGS__), false)
+#define dsv3_error(...)        ((void) (dsv3_error) (__VA_ARGS__), false)
+#define dsv3_error_detail(...) ((void) (dsv3_error_detail) (__VA_ARGS__), false)
+#define dsv3_error_hint(...)   ((void) (dsv3_error_hint) (__VA_ARGS__), false)
+#define dsv3_error_prefix(...) ((void) (dsv3_error_prefix) (__VA_ARGS__), false)
 
 #endif /* DSV3_LINT_FACTS_H */

@@ -8,7 +8,8 @@
 #include <string.h>
 
 /* Format into buf; when it does not fit, cut at a character boundary and end in "...". */
-static void format_bounded(char *buf, size_t size, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
+static void
+format_bounded(char *buf, size_t size, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
 
 static void
 format_bounded(char *buf, size_t size, const char *fmt, va_list ap)
@@ -72,8 +73,7 @@ dsv3_error_hint(Dsv3Error *err, const char *fmt, ...)
 }
 
 /* format_bounded for callers that already pass arguments one by one. */
-static void __attribute__((format(printf, 3, 4)))
-print_bounded(char *buf, size_t size, const char *fmt, ...)
+static void __attribute__((format(printf, 3, 4))) print_bounded(char *buf, size_t size, const char *fmt, ...)
 {
 	va_list ap;
 

@@ -52,11 +52,11 @@ typedef struct Dsv3FrameHeader
 /* What SUBMIT asks for (field KIND). */
 typedef enum Dsv3RequestKind
 {
-	DSV3_REQUEST_GENERATE = 1, /* PROMPT, INPUT, SYSTEM; or RAW */
-	DSV3_REQUEST_CHAT = 2,     /* MESSAGES, TOOLS */
-	DSV3_REQUEST_TOKENIZE = 3, /* PROMPT -> DONE with TOKENS */
+	DSV3_REQUEST_GENERATE = 1,   /* PROMPT, INPUT, SYSTEM; or RAW */
+	DSV3_REQUEST_CHAT = 2,       /* MESSAGES, TOOLS */
+	DSV3_REQUEST_TOKENIZE = 3,   /* PROMPT -> DONE with TOKENS */
 	DSV3_REQUEST_DETOKENIZE = 4, /* TOKENS -> DONE with TEXT */
-	DSV3_REQUEST_LOGPROB = 5,  /* PROMPT, CONTINUATION -> DONE with LOGPROB */
+	DSV3_REQUEST_LOGPROB = 5,    /* PROMPT, CONTINUATION -> DONE with LOGPROB */
 } Dsv3RequestKind;
 
 /*
@@ -66,50 +66,51 @@ typedef enum Dsv3RequestKind
 typedef enum Dsv3Field
 {
 	/* SUBMIT */
-	DSV3_FIELD_KIND = 1,          /* u32 Dsv3RequestKind */
-	DSV3_FIELD_PROMPT = 2,        /* text */
-	DSV3_FIELD_INPUT = 3,         /* text */
-	DSV3_FIELD_SYSTEM = 4,        /* text */
-	DSV3_FIELD_MESSAGES = 5,      /* text: JSON array */
-	DSV3_FIELD_TOOLS = 6,         /* text: JSON array */
-	DSV3_FIELD_CONTINUATION = 7,  /* text */
-	DSV3_FIELD_MAX_TOKENS = 8,    /* u32; absent: until the context is full */
-	DSV3_FIELD_TEMPERATURE = 9,   /* f64; 0 greedy */
-	DSV3_FIELD_TOP_P = 10,        /* f64 */
-	DSV3_FIELD_TOP_K = 11,        /* u32; 0 off */
-	DSV3_FIELD_MIN_P = 12,        /* f64 */
+	DSV3_FIELD_KIND = 1,                /* u32 Dsv3RequestKind */
+	DSV3_FIELD_PROMPT = 2,              /* text */
+	DSV3_FIELD_INPUT = 3,               /* text */
+	DSV3_FIELD_SYSTEM = 4,              /* text */
+	DSV3_FIELD_MESSAGES = 5,            /* text: JSON array */
+	DSV3_FIELD_TOOLS = 6,               /* text: JSON array */
+	DSV3_FIELD_CONTINUATION = 7,        /* text */
+	DSV3_FIELD_MAX_TOKENS = 8,          /* u32; absent: until the context is full */
+	DSV3_FIELD_TEMPERATURE = 9,         /* f64; 0 greedy */
+	DSV3_FIELD_TOP_P = 10,              /* f64 */
+	DSV3_FIELD_TOP_K = 11,              /* u32; 0 off */
+	DSV3_FIELD_MIN_P = 12,              /* f64 */
 	DSV3_FIELD_REPETITION_PENALTY = 13, /* f64; 1 off */
-	DSV3_FIELD_SEED = 14,         /* i64 */
-	DSV3_FIELD_STOP = 15,         /* text; may repeat, at most DSV3_MAX_STOPS */
-	DSV3_FIELD_RAW = 16,          /* bool */
-	DSV3_FIELD_THINK = 17,        /* u32 Dsv3Think: 0 auto, 1 off, 2 on */
-	DSV3_FIELD_THINK_BUDGET = 18, /* u32 tokens; absent: no budget */
-	DSV3_FIELD_LOGPROBS = 19,     /* u32: how many alternatives per token to report; absent: none */
-	DSV3_FIELD_PRIORITY = 20,     /* u32: 0 interactive, 1 batch */
-	DSV3_FIELD_ROLE = 21,         /* u32: oid of the role, for fairness and cache scope */
-	DSV3_FIELD_RESUME = 22,       /* tokens already delivered before a restart */
-	DSV3_FIELD_STREAM = 23,       /* bool: a DELTA per token; otherwise the engine gathers a few before it sends one */
-	DSV3_FIELD_TIMEOUT_MS = 24,   /* u32: dropped with 57014 this long after it arrived; absent or 0: never */
+	DSV3_FIELD_SEED = 14,               /* i64 */
+	DSV3_FIELD_STOP = 15,               /* text; may repeat, at most DSV3_MAX_STOPS */
+	DSV3_FIELD_RAW = 16,                /* bool */
+	DSV3_FIELD_THINK = 17,              /* u32 Dsv3Think: 0 auto, 1 off, 2 on */
+	DSV3_FIELD_THINK_BUDGET = 18,       /* u32 tokens; absent: no budget */
+	DSV3_FIELD_LOGPROBS = 19,           /* u32: how many alternatives per token to report; absent: none */
+	DSV3_FIELD_PRIORITY = 20,           /* u32: 0 interactive, 1 batch */
+	DSV3_FIELD_ROLE = 21,               /* u32: oid of the role, for fairness and cache scope */
+	DSV3_FIELD_RESUME = 22,             /* tokens already delivered before a restart */
+	DSV3_FIELD_STREAM =
+		23, /* bool: a DELTA per token; otherwise the engine gathers a few before it sends one */
+	DSV3_FIELD_TIMEOUT_MS = 24, /* u32: dropped with 57014 this long after it arrived; absent or 0: never */
 
 	/* DELTA and DONE */
-	DSV3_FIELD_TEXT = 40,         /* text appended by this frame (whole characters) */
-	DSV3_FIELD_TOKENS = 41,       /* tokens appended by this frame */
-	DSV3_FIELD_FINISH = 42,       /* u32 Dsv3Finish */
-	DSV3_FIELD_PROMPT_TOKENS = 43,/* u32 */
-	DSV3_FIELD_CACHED_TOKENS = 44,/* u32 */
-	DSV3_FIELD_OUTPUT_TOKENS = 45,/* u32 */
-	DSV3_FIELD_LOGPROB = 46,      /* f64: sum over the continuation */
-	DSV3_FIELD_QUEUE_US = 47,     /* u64 microseconds from SUBMIT to the first step */
-	DSV3_FIELD_PREFILL_US = 48,   /* u64 */
-	DSV3_FIELD_DECODE_US = 49,    /* u64 */
-	DSV3_FIELD_MESSAGE_JSON = 50, /* text: the assistant message of a CHAT request, OpenAI shape */
-	DSV3_FIELD_LOGPROBS_JSON = 51,/* text: array, one element per output token */
+	DSV3_FIELD_TEXT = 40,          /* text appended by this frame (whole characters) */
+	DSV3_FIELD_TOKENS = 41,        /* tokens appended by this frame */
+	DSV3_FIELD_FINISH = 42,        /* u32 Dsv3Finish */
+	DSV3_FIELD_PROMPT_TOKENS = 43, /* u32 */
+	DSV3_FIELD_CACHED_TOKENS = 44, /* u32 */
+	DSV3_FIELD_OUTPUT_TOKENS = 45, /* u32 */
+	DSV3_FIELD_LOGPROB = 46,       /* f64: sum over the continuation */
+	DSV3_FIELD_QUEUE_US = 47,      /* u64 microseconds from SUBMIT to the first step */
+	DSV3_FIELD_PREFILL_US = 48,    /* u64 */
+	DSV3_FIELD_DECODE_US = 49,     /* u64 */
+	DSV3_FIELD_MESSAGE_JSON = 50,  /* text: the assistant message of a CHAT request, OpenAI shape */
+	DSV3_FIELD_LOGPROBS_JSON = 51, /* text: array, one element per output token */
 
 	/* FAIL */
-	DSV3_FIELD_SQLSTATE = 60,     /* text, five characters */
-	DSV3_FIELD_ERROR = 61,        /* text */
-	DSV3_FIELD_DETAIL = 62,       /* text */
-	DSV3_FIELD_HINT = 63,         /* text */
+	DSV3_FIELD_SQLSTATE = 60, /* text, five characters */
+	DSV3_FIELD_ERROR = 61,    /* text */
+	DSV3_FIELD_DETAIL = 62,   /* text */
+	DSV3_FIELD_HINT = 63,     /* text */
 
 	/* CONFIG */
 	DSV3_FIELD_MODEL_PATH = 80,   /* text */
@@ -120,13 +121,13 @@ typedef enum Dsv3Field
 	DSV3_FIELD_MAX_REQUESTS = 85, /* u32: requests the supervisor may have in flight */
 
 	/* READY and STATS */
-	DSV3_FIELD_MODEL_JSON = 100,  /* text: an object with what dsv3_model_info() shows */
-	DSV3_FIELD_STATS_JSON = 101,  /* text: an object of counters */
-	DSV3_FIELD_EXPERTS = 102,     /* bool, in a STATS question: tokens per expert are wanted too */
+	DSV3_FIELD_MODEL_JSON = 100, /* text: an object with what dsv3_model_info() shows */
+	DSV3_FIELD_STATS_JSON = 101, /* text: an object of counters */
+	DSV3_FIELD_EXPERTS = 102,    /* bool, in a STATS question: tokens per expert are wanted too */
 
 	/* PONG. The I/O thread answers; a scheduler that is busy without progress between two answers hangs in a step. */
-	DSV3_FIELD_PROGRESS = 110,    /* u64: rises with every turn of the scheduler's loop */
-	DSV3_FIELD_BUSY = 111,        /* bool: the scheduler has work it can do (or the model is being opened) */
+	DSV3_FIELD_PROGRESS = 110, /* u64: rises with every turn of the scheduler's loop */
+	DSV3_FIELD_BUSY = 111,     /* bool: the scheduler has work it can do (or the model is being opened) */
 } Dsv3Field;
 
 typedef enum Dsv3Finish

@@ -31,7 +31,7 @@
 #define DSV3_MODULE_MAGIC(name_, version_) PG_MODULE_MAGIC_EXT(.name = name_, .version = version_)
 #else
 #define DSV3_MODULE_MAGIC(name_, version_) PG_MODULE_MAGIC
-#define pg_noreturn _Noreturn
+#define pg_noreturn                        _Noreturn
 #endif
 
 /* The number of this process's PGPROC: what may be kept in shared memory in place of a pointer. */

@@ -15,15 +15,15 @@
 
 typedef enum Dsv3TemplateKind
 {
-	DSV3_TEMPLATE_NONE,     /* unknown: only raw prompts are possible */
-	DSV3_TEMPLATE_V3,       /* DeepSeek-V3, V3-0324 */
-	DSV3_TEMPLATE_R1,       /* DeepSeek-R1, R1-Zero: opens <think> itself */
-	DSV3_TEMPLATE_R1_0528,  /* DeepSeek-R1-0528 */
-	DSV3_TEMPLATE_V31,      /* DeepSeek-V3.1, V3.1-Terminus: thinking on or off */
-	DSV3_TEMPLATE_V2,       /* DeepSeek-V2, V2-Lite chat */
+	DSV3_TEMPLATE_NONE,    /* unknown: only raw prompts are possible */
+	DSV3_TEMPLATE_V3,      /* DeepSeek-V3, V3-0324 */
+	DSV3_TEMPLATE_R1,      /* DeepSeek-R1, R1-Zero: opens <think> itself */
+	DSV3_TEMPLATE_R1_0528, /* DeepSeek-R1-0528 */
+	DSV3_TEMPLATE_V31,     /* DeepSeek-V3.1, V3.1-Terminus: thinking on or off */
+	DSV3_TEMPLATE_V2,      /* DeepSeek-V2, V2-Lite chat */
 	DSV3_TEMPLATE_MOONLIGHT,
 	DSV3_TEMPLATE_KIMI_K2,
-	DSV3_TEMPLATE_CHATML,   /* the demo model: <|im_start|>role\n...<|im_end|>\n */
+	DSV3_TEMPLATE_CHATML, /* the demo model: <|im_start|>role\n...<|im_end|>\n */
 } Dsv3TemplateKind;
 
 typedef enum Dsv3Think
@@ -36,22 +36,23 @@ typedef enum Dsv3Think
 typedef struct Dsv3Template
 {
 	Dsv3TemplateKind kind;
-	const char *name;            /* "deepseek-v3", "chatml", ... */
-	char *default_system;        /* inserted when the first message is not a system message, or NULL; owned */
+	const char *name;     /* "deepseek-v3", "chatml", ... */
+	char *default_system; /* inserted when the first message is not a system message, or NULL; owned */
 	const Dsv3Tokenizer *tokenizer;
-	struct Dsv3Jinja *program;   /* the checkpoint's chat_template, compiled; NULL with DSV3_TEMPLATE_NONE */
-	char *bos;                   /* texts of the tokens the template calls bos_token and eos_token, or NULL; owned */
+	struct Dsv3Jinja *program; /* the checkpoint's chat_template, compiled; NULL with DSV3_TEMPLATE_NONE */
+	char *bos; /* texts of the tokens the template calls bos_token and eos_token, or NULL; owned */
 	char *eos;
-	bool takes_tools;            /* the template declares tools itself */
+	bool takes_tools; /* the template declares tools itself */
 	bool can_think;
 	bool always_thinks;
-	bool opens_think[3];         /* by Dsv3Think: the generation prompt ends inside the thinking part */
-	char reason[200];            /* why the kind is DSV3_TEMPLATE_NONE */
+	bool opens_think[3]; /* by Dsv3Think: the generation prompt ends inside the thinking part */
+	char reason[200];    /* why the kind is DSV3_TEMPLATE_NONE */
 } Dsv3Template;
 
 /* Select the template of a model directory. Succeeds with DSV3_TEMPLATE_NONE for an unknown template; fails only on
  * unreadable files. */
-extern bool dsv3_template_open(Dsv3Template *tmpl, const char *model_dir, const Dsv3Tokenizer *tokenizer, Dsv3Error *err);
+extern bool
+dsv3_template_open(Dsv3Template *tmpl, const char *model_dir, const Dsv3Tokenizer *tokenizer, Dsv3Error *err);
 extern void dsv3_template_close(Dsv3Template *tmpl);
 
 /*
@@ -66,16 +67,17 @@ extern bool dsv3_template_render(const Dsv3Template *tmpl, const char *messages_
 								 Dsv3Tokens *out, Dsv3Error *err);
 
 /* A raw prompt: BOS when the tokenizer adds one, then the text as plain text. */
-extern bool dsv3_template_raw(const Dsv3Template *tmpl, const char *text, size_t len, size_t max_tokens, Dsv3Tokens *out,
-							  Dsv3Error *err);
+extern bool dsv3_template_raw(const Dsv3Template *tmpl, const char *text, size_t len, size_t max_tokens,
+							  Dsv3Tokens *out, Dsv3Error *err);
 
 /*
  * Split a finished answer (decoded with control tokens kept) into its parts: the thinking text, the visible content and
  * tool calls as an OpenAI-shaped JSON array. Each output is appended as UTF-8 text; an empty one means absent.
  * generation_opens_think: the generation prompt already opened the thinking part.
  */
-extern bool dsv3_template_parse_answer(const Dsv3Template *tmpl, const char *answer, size_t len, bool generation_opens_think,
-									   Dsv3Text *reasoning, Dsv3Text *content, Dsv3Text *tool_calls_json, Dsv3Error *err);
+extern bool dsv3_template_parse_answer(const Dsv3Template *tmpl, const char *answer, size_t len,
+									   bool generation_opens_think, Dsv3Text *reasoning, Dsv3Text *content,
+									   Dsv3Text *tool_calls_json, Dsv3Error *err);
 
 /* Does the generation prompt for this think setting open the thinking part? */
 extern bool dsv3_template_opens_think(const Dsv3Template *tmpl, Dsv3Think think);

@@ -47,8 +47,8 @@ typedef enum Dsv3EncodeMode
 
 /* Append the ids of text[0..len) to *out. No BOS or EOS is added. Fails only on invalid UTF-8, on memory, or when
  * more than max_tokens ids (0: no limit) would be appended (SQLSTATE 54000; *out is then unspecified but valid). */
-extern bool dsv3_tokenizer_encode(const Dsv3Tokenizer *tokenizer, const char *text, size_t len, Dsv3EncodeMode mode,
-								  size_t max_tokens, Dsv3Tokens *out, Dsv3Error *err);
+extern bool dsv3_tokenizer_encode(const Dsv3Tokenizer *tokenizer, const char *text, size_t len,
+								  Dsv3EncodeMode mode, size_t max_tokens, Dsv3Tokens *out, Dsv3Error *err);
 
 /* The bytes of one token: a pointer owned by the tokenizer and its length; NULL for an id without bytes. Special and
  * added tokens give their text. Never zero-terminated. */
@@ -66,8 +66,8 @@ extern int32_t dsv3_tokenizer_bos(const Dsv3Tokenizer *tokenizer);
 /* Concatenated bytes of ids, malloc'd and zero-terminated, *len without the terminator. skip_special leaves out special
  * tokens. The bytes need not be valid UTF-8 (ids may be any); see the decoder below for text. An id out of range fails
  * with 22023. */
-extern char *dsv3_tokenizer_decode(const Dsv3Tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
-								   size_t *len, Dsv3Error *err);
+extern char *dsv3_tokenizer_decode(const Dsv3Tokenizer *tokenizer, const int32_t *ids, size_t count,
+								   bool skip_special, size_t *len, Dsv3Error *err);
 
 /*
  * Incremental decoding. Feed ids one by one; each call gives the bytes that are certain now, always whole UTF-8

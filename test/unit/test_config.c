@@ -145,12 +145,12 @@ test_rope_golden(void **state)
 			   "\"mscale_all_dim\":1.0}}",
 			   0.1352337788608801f, 1.0f, v3, N(v3));
 	check_rope("{" DIMS "\"max_position_embeddings\":131072,\"rope_theta\":50000.0,\"rope_scaling\":{"
-						"\"type\":\"yarn\",\"factor\":32.0,"
+			   "\"type\":\"yarn\",\"factor\":32.0,"
 			   "\"original_max_position_embeddings\":4096,\"beta_fast\":1.0,\"beta_slow\":1.0,\"mscale\":1.0,"
 			   "\"mscale_all_dim\":1.0}}",
 			   0.13086079996295005f, 1.0f, k2, N(k2));
 	check_rope("{" DIMS "\"max_position_embeddings\":262144,\"rope_theta\":50000.0,\"rope_scaling\":{"
-						"\"type\":\"yarn\",\"factor\":64.0,"
+			   "\"type\":\"yarn\",\"factor\":64.0,"
 			   "\"original_max_position_embeddings\":4096,\"beta_fast\":32.0,\"beta_slow\":1.0,\"mscale\":1."
 			   "0,\"mscale_all_dim\":1.0}}",
 			   0.14467962580268923f, 1.0f, k25, N(k25));
