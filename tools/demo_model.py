@@ -50,7 +50,7 @@ HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD, WIDTH, VOCAB = 576, 30, 9, 3, 64, 1536, 4
 SHARED, BLOCK, BLOCKS = 512, 128, 8
 LATENT, VALUES = 256, KV_HEADS * HEAD
 CONSTANT, UNDO, SIGN = 2.0 ** 20, 2.0 ** 16, 2.0 ** 28
-STILL, STILL_LANES = 2.0 ** 100, 32   # the period and number of the lanes that never turn ("live")
+STILL, STILL_LANES = 2.0 ** 60, 32    # the period and number of the lanes that hardly turn ("live"): 1e-14 rad at most
 
 
 class Stop(Exception):
