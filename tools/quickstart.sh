@@ -184,8 +184,8 @@ place()
 # What a running server must have been started with to be left running.
 fingerprint()
 {
-	stat -c '%n %s %Y' "$("$PG_CONFIG" --pkglibdir)/dsv3.so" "$(pg_bindir)/dsv3" "$model_dir"/* 2>/dev/null
-	cat "$base/quickstart.conf"
+	cksum "$("$PG_CONFIG" --pkglibdir)/dsv3.so" "$(pg_bindir)/dsv3" "$base/quickstart.conf"
+	sizes "$model_dir"
 }
 
 server()
@@ -265,6 +265,10 @@ answers()
 	done_with
 	echo
 	cat "$log"
+	if [ "$model_dir" = "$PWD/build/demo-model" ] || [ "$model_dir" = "$base/demo-model" ]; then
+		echo "The demo model has 135 million parameters: it shows that everything works, not what a large model can do."
+		echo
+	fi
 }
 
 start()

@@ -3,10 +3,7 @@
 \set QUIET on
 \pset pager off
 \pset footer off
-\pset linestyle ascii
 \pset border 1
-\pset format wrapped
-\pset columns 110
 SET client_min_messages = warning;
 DROP SCHEMA IF EXISTS quickstart CASCADE;
 CREATE SCHEMA quickstart;
@@ -55,24 +52,29 @@ INSERT INTO quickstart.mails VALUES
 	(6, 'mia.chen@example.com', 'Question about the contract',
 	 'Hello, section 8 says three months of notice, but the offer of 3 January said one month. Which one is right? I would like to sign this week. Kind regards, Mia Chen');
 
-\echo '== Is the engine there?'
-SELECT h.state, h.model, h.device, h.restarts FROM dsv3_health() AS h;
+-- Long answers in lines that fit a terminal.
+CREATE FUNCTION quickstart.wrap(answer text) RETURNS text LANGUAGE sql IMMUTABLE
+	AS $$ SELECT regexp_replace(btrim(answer, E' \n'), '([^\n]{60,76}) ', E'\\1\n', 'g') $$;
 
-\echo '== Summaries of tickets: the instruction and the data are separate arguments'
-SELECT t.id, t.customer, dsv3_generate('Summarize this support ticket in one short sentence.', input => t.body, max_tokens => 40) AS summary
-FROM quickstart.tickets AS t
-ORDER BY t.id;
+\set ECHO queries
+\echo '---- Is the engine there?'
+SELECT state, model, device, restarts FROM dsv3_health();
 
-\echo '== A reply to a mail, as a conversation'
-SELECT m.sender, dsv3_chat(
-		jsonb_build_array(
-			jsonb_build_object('role', 'system', 'content', 'You are a polite assistant of an online shop.'),
-			jsonb_build_object('role', 'user', 'content', 'Write a reply of two sentences to this mail: ' || m.body)),
-		max_tokens => 60) ->> 'content' AS reply
-FROM quickstart.mails AS m
-WHERE m.id = 3;
+\echo '---- Summaries of tickets. The instruction is one argument, the data another.'
+SELECT id, quickstart.wrap(dsv3_generate(body,
+			system => 'Provide a concise, objective summary of the input text in one sentence, focusing on key actions.',
+			max_tokens => 40)) AS summary
+FROM quickstart.tickets ORDER BY id;
 
-\echo '== What the mails cost in tokens, before asking anything'
-SELECT m.id, m.subject, length(m.body) AS characters, dsv3_count_tokens(m.body) AS tokens
-FROM quickstart.mails AS m
-ORDER BY m.id;
+\echo '---- What do people want?'
+SELECT sender, quickstart.wrap(dsv3_generate('What does the writer of this mail want? Answer in one sentence.',
+			input => body, max_tokens => 40)) AS wish
+FROM quickstart.mails WHERE id IN (1, 3) ORDER BY id;
+
+\echo '---- A conversation: messages in, one message out.'
+SELECT quickstart.wrap(dsv3_chat('[{"role": "user", "content": "What is the capital of Norway?"},
+		{"role": "assistant", "content": "The capital of Norway is Oslo."},
+		{"role": "user", "content": "And of Denmark?"}]', max_tokens => 20) ->> 'content') AS reply;
+
+\echo '---- What the mails cost in tokens, before anything is asked.'
+SELECT sum(length(body)) AS characters, sum(dsv3_count_tokens(body)) AS tokens FROM quickstart.mails;
