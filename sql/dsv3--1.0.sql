@@ -107,7 +107,9 @@ REVOKE ALL ON FUNCTION dsv3_detokenize(pg_catalog.int4[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_count_tokens(pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_logprob(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
 
--- State. Read from shared memory, open to all; each shows a role only what is its business.
+-- State. Read from shared memory, costs nothing, and open to all; each shows a role only what is its business: messages
+-- that name files of the server go to pg_read_all_stats only, the model's path to superusers, requests to who made them.
+-- dsv3_cancel checks in C whose request it is, as pg_cancel_backend does.
 -- public: dsv3_health dsv3_model_info dsv3_version dsv3_activity dsv3_stat_engine dsv3_cancel
 
 CREATE FUNCTION dsv3_health(
@@ -129,19 +131,19 @@ CREATE FUNCTION dsv3_health(
 	OUT protocol_version pg_catalog.int4)
 RETURNS pg_catalog.record
 AS 'MODULE_PATHNAME', 'dsv3_health_1_0'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dsv3_health() IS 'state of the engine; one row, in every state of the server';
 
 CREATE FUNCTION dsv3_model_info()
 RETURNS pg_catalog.jsonb
 AS 'MODULE_PATHNAME', 'dsv3_model_info_1_0'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dsv3_model_info() IS 'what the engine says of its model';
 
 CREATE FUNCTION dsv3_version()
 RETURNS pg_catalog.text
 AS 'MODULE_PATHNAME', 'dsv3_version_1_0'
-LANGUAGE C STABLE PARALLEL SAFE;
+LANGUAGE C STABLE CALLED ON NULL INPUT PARALLEL SAFE;
 COMMENT ON FUNCTION dsv3_version() IS 'version of the library';
 
 CREATE FUNCTION dsv3_activity(
@@ -162,7 +164,7 @@ CREATE FUNCTION dsv3_activity(
 	OUT traceparent pg_catalog.text)
 RETURNS SETOF pg_catalog.record
 AS 'MODULE_PATHNAME', 'dsv3_activity_1_0'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION dsv3_activity() IS 'requests that wait or run; see the view of the same name';
 
 CREATE VIEW dsv3_activity AS SELECT * FROM @extschema@.dsv3_activity();
@@ -188,7 +190,7 @@ CREATE FUNCTION dsv3_stat_engine(
 	OUT stats_since pg_catalog.timestamptz)
 RETURNS pg_catalog.record
 AS 'MODULE_PATHNAME', 'dsv3_stat_engine_1_0'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dsv3_stat_engine() IS 'sums over all requests; see the view of the same name';
 
 CREATE VIEW dsv3_stat_engine AS SELECT * FROM @extschema@.dsv3_stat_engine();

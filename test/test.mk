@@ -21,3 +21,18 @@ $(ENGINE_BUILD)/test/dsv3-hostile: test/engine/hostile.c $(ENGINE_LIB)
 .PHONY: test-engines
 test-engines: $(TEST_ENGINE)
 unit: test-engines $(ENGINE_BIN)
+
+# Tests that need PostgreSQL; each suite runs on servers of its own, see test/server.sh. TESTS= names some of a suite.
+## make check-regress     SQL regression tests (TESTS="api stream" for some; likewise below)
+## make check-isolation   tests of several sessions
+## make check-pgtap       the catalogue: signatures, grants, comments
+## make check-tap         tests that start, kill and stop servers and engines
+.PHONY: check-regress check-isolation check-pgtap check-tap
+check-regress:
+	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh regress $(or $(TESTS),$(DSV3_REGRESS))
+check-isolation:
+	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh isolation $(or $(TESTS),$(DSV3_ISOLATION))
+check-pgtap:
+	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh pgtap $(or $(TESTS),$(DSV3_PGTAP))
+check-tap:
+	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh tap $(or $(TESTS),$(DSV3_TAP))

@@ -9,6 +9,8 @@
  * A role sees its own requests. Members of pg_read_all_stats see those of others too, but never what they asked: the
  * text is shown to the role that asked and to nobody else.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include "access/htup_details.h"

@@ -5,6 +5,8 @@
  * The supervisor has checked the fields (bounds, UTF-8) before they came here; what is read again here is read with the
  * same bounded reader.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include <math.h>

@@ -15,6 +15,8 @@
  * Memory of a call is in TopMemoryContext, since it must outlive the contexts of an aborted statement until its
  * resource owner is released.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include "access/xact.h"

@@ -6,6 +6,8 @@
  * later, by a function call in a server that does not preload it, it defines the settings a session may have and
  * nothing else; dsv3_shared stays NULL and the functions say what to do. Under pg_upgrade it starts nothing.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include "common/version.h"

@@ -8,6 +8,8 @@
  * NULL handling is by hand, because some arguments may be NULL: a NULL prompt or input gives NULL without a call; NULL
  * for anything else means its default.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include "catalog/pg_type.h"

@@ -7,6 +7,8 @@
  * keep the server from starting: the supervisor meets it, reports it, and dsv3_health() shows it. Paths and programs
  * are settings of the server only, and hidden from those who are not superusers.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include <limits.h>

@@ -17,6 +17,8 @@
  * Frames are hostile input. Each field is bounded by the frame, may appear once, and texts must be UTF-8. What the
  * caller needs is copied once, as fields in wire form, into the output of the slot.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include <math.h>

@@ -5,6 +5,8 @@
  * A key that is not in the table, or not valid for the function, is an error that lists the valid ones: a misspelt
  * option must not be ignored. JSON null means "as if the key were not there".
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include <math.h>
@@ -261,7 +263,7 @@ static const struct
 };
 
 static void
-unknown_option(const char *name, Dsv3OptionsOf function)
+raise_unknown_option(const char *name, Dsv3OptionsOf function)
 {
 	StringInfoData valid;
 
@@ -275,16 +277,19 @@ unknown_option(const char *name, Dsv3OptionsOf function)
 					errhint("Valid options are: %s.", valid.data)));
 }
 
-static OptionSetter
-find_setter(const char *name, Dsv3OptionsOf function)
+static void
+apply_option(Dsv3Request *request, const char *name, const JsonbValue *value, Dsv3OptionsOf function)
 {
 	for (int i = 0; i < (int) lengthof(options_table); i++)
 	{
 		if ((options_table[i].functions & function) && strcmp(options_table[i].name, name) == 0)
-			return options_table[i].set;
+		{
+			if (value->type != jbvNull)
+				options_table[i].set(request, name, value);
+			return;
+		}
 	}
-	unknown_option(name, function);
-	return NULL;
+	raise_unknown_option(name, function);
 }
 
 void
@@ -293,7 +298,7 @@ dsv3_options_apply(Dsv3Request *request, Jsonb *options, Dsv3OptionsOf function)
 	JsonbIterator *it;
 	JsonbIteratorToken token;
 	JsonbValue value;
-	char *name = "";
+	const char *name = "";
 
 	if (!JB_ROOT_IS_OBJECT(options))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("options must be a JSON object")));
@@ -303,11 +308,6 @@ dsv3_options_apply(Dsv3Request *request, Jsonb *options, Dsv3OptionsOf function)
 		if (token == WJB_KEY)
 			name = pnstrdup(value.val.string.val, value.val.string.len);
 		else if (token == WJB_VALUE)
-		{
-			OptionSetter set = find_setter(name, function);
-
-			if (value.type != jbvNull)
-				set(request, name, &value);
-		}
+			apply_option(request, name, &value, function);
 	}
 }

@@ -7,6 +7,8 @@
  * process to wake is then certain to be right. A latch set for a process that has just gone wakes nobody, or a new
  * process with that number once too often, which every wait loop tolerates.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include "utils/timestamp.h"

@@ -8,6 +8,8 @@
  * Memory is the supervisor's own, in TopMemoryContext. Nothing here blocks. Out of memory throws, which ends the
  * supervisor with exit status 1, and the postmaster starts it again.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include <errno.h>

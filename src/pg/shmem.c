@@ -5,6 +5,8 @@
  * The block is created once in the postmaster, and again after a crash of any backend: then all slots are free and the
  * supervisor starts anew. Sizes come from dsv3.queue_size and dsv3.shared_memory.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include "storage/shmem.h"

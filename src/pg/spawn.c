@@ -15,6 +15,8 @@
  *
  * Between fork and exec only async-signal-safe functions are called, and everything they need is prepared before.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include <errno.h>
@@ -162,8 +164,8 @@ dsv3_child_start(Dsv3Child *child, const char *program, int oom_score_adj, int *
 	char *const argv[] = {"dsv3", "engine", "--parent", parent, NULL};
 	const char *env[ENV_MAX];
 	char oom_text[16];
-	int sockets[2];
-	int pipes[2];
+	int sockets[2] = {-1, -1};
+	int pipes[2] = {-1, -1};
 	sigset_t all;
 	sigset_t saved;
 	pid_t pid;

@@ -7,6 +7,8 @@
  * of the portal; an early end without an error (LIMIT, the close of a cursor) is told by the expression context. The
  * state therefore holds the call's number, not the call.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include "executor/executor.h"

@@ -17,6 +17,8 @@
  * The worker ends by proc_exit(1), never otherwise: exit status 0 would mean "do not start again", anything else would
  * count as a crash and restart the whole server. On every way out the child is killed and reaped first.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include <signal.h>

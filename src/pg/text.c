@@ -6,6 +6,8 @@
  * UTF-8 to go to the engine, and what the engine sends is stored as it is. A character that the database encoding does
  * not have is an error for that row, never replaced; so is the character U+0000, which no PostgreSQL text can hold.
  */
+#include "postgres.h"
+
 #include "pg/compat.h"
 
 #include "access/detoast.h"
@@ -30,6 +32,7 @@ convert(int from, int to, const char *data, Size len, char **result, Size *resul
 	int done;
 
 	*good = 0;
+	*result_len = 0;
 	if (!OidIsValid(proc) || len > (MaxAllocHugeSize - 1) / MAX_CONVERSION_GROWTH)
 		return false;
 	room = len * MAX_CONVERSION_GROWTH + 1;
@@ -115,7 +118,7 @@ dsv3_text_from_utf8_lossy(const char *data)
 {
 	int encoding = GetDatabaseEncoding();
 	char *copy = pstrdup(data);
-	char *result;
+	char *result = copy;
 	Size result_len;
 	Size good;
 
