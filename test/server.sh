@@ -64,7 +64,7 @@ config()
 {
 	cat >"$out/postgresql.conf" <<-END
 		shared_preload_libraries = 'dsv3'
-		dsv3.model_path = 'test:'
+		dsv3.model_path = 'test:token_us=200'
 		dsv3.engine_restart_delay = 50ms
 		dsv3.engine_restart_delay_max = 200ms
 		max_connections = 50

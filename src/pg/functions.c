@@ -193,6 +193,8 @@ dsv3_chat_1_0(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages must be a JSON array"),
 				 errhint("Each element is an object such as {\"role\": \"user\", \"content\": \"...\"}.")));
+	if (JB_ROOT_COUNT(messages) == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages must not be empty")));
 	json = JsonbToCString(NULL, &messages->root, VARSIZE(messages));
 
 	if (dsv3_take_text(CStringGetTextDatum(json), &request.messages, &total, &failure) &&

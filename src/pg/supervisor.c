@@ -64,6 +64,8 @@ typedef struct Supervisor
 	int64 eof_at;
 	int64 pinged_at;
 	int64 unanswered_since; /* the oldest PING not followed by any frame */
+	int64 stuck_since;      /* the oldest of the last PONGs that were busy and told the same progress */
+	uint64 progress;        /* of the last PONG */
 	int64 next_start;
 
 	int ends;          /* since the last healthy minute */
@@ -125,6 +127,7 @@ close_engine(void)
 	self.doomed = false;
 	self.eof_at = 0;
 	self.unanswered_since = 0;
+	self.stuck_since = 0;
 }
 
 /* When to start the next one, and what to say about it. */
@@ -283,6 +286,7 @@ start_engine(void)
 		dsv3_relay_open(&self.relay, fd);
 		self.started_at = now_ms();
 		self.ready_at = 0;
+		self.pinged_at = self.started_at;
 		send_config();
 		ereport(LOG, (errmsg("dsv3 engine started (PID %d)", (int) self.child.pid)));
 		if (dsv3_shared->engine_state == DSV3_ENGINE_RESTARTING)
@@ -375,6 +379,30 @@ engine_ready(const Dsv3FrameHeader *header, const uint8 *body)
 	return true;
 }
 
+/* The engine's I/O thread answers PING whatever its compute threads do; what it tells of them shows whether they hang. */
+static bool
+take_pong(const Dsv3FrameHeader *header, const uint8 *body)
+{
+	Dsv3BodyReader reader;
+	uint64 progress = 0;
+	bool busy = false;
+
+	dsv3_body_open(&reader, body, header->length);
+	while (dsv3_body_next(&reader))
+	{
+		if (reader.field == DSV3_FIELD_PROGRESS)
+			progress = dsv3_body_get_u64(&reader);
+		else if (reader.field == DSV3_FIELD_BUSY)
+			busy = dsv3_body_get_bool(&reader);
+	}
+	if (!busy || !self.ready || progress != self.progress)
+		self.stuck_since = 0;
+	else if (self.stuck_since == 0)
+		self.stuck_since = now_ms();
+	self.progress = progress;
+	return reader.error == NULL;
+}
+
 /* One frame; false: not what an engine may send now. err is set when more is known. */
 static bool
 handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err)
@@ -387,7 +415,7 @@ handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err)
 		case DSV3_FRAME_READY:
 			return engine_ready(header, body);
 		case DSV3_FRAME_PONG:
-			return true;
+			return take_pong(header, body);
 		case DSV3_FRAME_STATS:
 			json = find_text(header, body, DSV3_FIELD_STATS_JSON, &len);
 			if (json)
@@ -455,6 +483,25 @@ ping_interval(void)
 	return Min(Max(interval, 10), 10000);
 }
 
+/* Kill the engine if it is over, else see to it that we wake then. */
+static void
+check_deadline(int64 deadline, int64 now, int64 *next, const char *reason)
+{
+	if (now >= deadline)
+		doom(reason);
+	else
+		*next = Min(*next, deadline);
+}
+
+static void
+ping(int64 now)
+{
+	dsv3_relay_queue(&self.relay, DSV3_FRAME_PING, 0, NULL, 0);
+	dsv3_relay_queue(&self.relay, DSV3_FRAME_STATS, 0, NULL, 0);
+	self.pinged_at = now;
+	self.unanswered_since = now;
+}
+
 /* Do what is due at this time; return the milliseconds until something will be, -1 for never. */
 static long
 watch(int64 now)
@@ -467,37 +514,25 @@ watch(int64 now)
 		return -1;
 	if (self.eof_at)
 	{
-		if (now - self.eof_at >= EOF_GRACE_MS)
-			doom("it closed its connection but did not end");
-		else
-			next = self.eof_at + EOF_GRACE_MS;
-	}
-	else if (!self.ready)
-	{
-		int64 limit = (int64) dsv3_guc_engine_start_limit * 1000;
-
-		if (limit > 0 && now - self.started_at >= limit)
-			doom("it was not ready within dsv3.engine_start_limit");
-		else if (limit > 0)
-			next = self.started_at + limit;
+		check_deadline(self.eof_at + EOF_GRACE_MS, now, &next, "it closed its connection but did not end");
 	}
 	else
 	{
-		if (now - self.pinged_at >= ping_interval())
-		{
-			dsv3_relay_queue(&self.relay, DSV3_FRAME_PING, 0, NULL, 0);
-			dsv3_relay_queue(&self.relay, DSV3_FRAME_STATS, 0, NULL, 0);
-			self.pinged_at = now;
-			if (self.unanswered_since == 0)
-				self.unanswered_since = now;
-		}
-		next = self.pinged_at + ping_interval();
-		if (dsv3_guc_engine_watchdog > 0 && self.unanswered_since != 0)
-		{
-			if (now - self.unanswered_since >= dsv3_guc_engine_watchdog)
-				doom("it did not answer within dsv3.engine_watchdog");
-			next = Min(next, self.unanswered_since + dsv3_guc_engine_watchdog);
-		}
+		int64 limit = (int64) dsv3_guc_engine_start_limit * 1000;
+
+		if (!self.ready && limit > 0)
+			check_deadline(self.started_at + limit, now, &next,
+						   "it was not ready within dsv3.engine_start_limit");
+		if (self.unanswered_since == 0 && now - self.pinged_at >= ping_interval())
+			ping(now);
+		if (self.unanswered_since == 0)
+			next = Min(next, self.pinged_at + ping_interval());
+		else if (dsv3_guc_engine_watchdog > 0)
+			check_deadline(self.unanswered_since + dsv3_guc_engine_watchdog, now, &next,
+						   "it did not answer within dsv3.engine_watchdog");
+		if (dsv3_guc_engine_watchdog > 0 && self.stuck_since != 0)
+			check_deadline(self.stuck_since + dsv3_guc_engine_watchdog, now, &next,
+						   "it made no progress within dsv3.engine_watchdog");
 	}
 	if (next == INT64_MAX || self.doomed)
 		return -1;

@@ -1,0 +1,100 @@
+-- The model runs exactly as often as rows need it.
+CREATE TABLE tickets (id int, body text);
+INSERT INTO tickets SELECT i, 'ticket ' || i FROM generate_series(1, 10) AS i;
+ANALYZE tickets;
+
+-- Requests since the last call.
+CREATE TABLE seen AS SELECT requests FROM dsv3_stat_engine;
+CREATE FUNCTION calls() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	n bigint;
+BEGIN
+	SELECT s.requests - seen.requests INTO n FROM dsv3_stat_engine AS s, seen;
+	UPDATE seen SET requests = requests + n;
+	RETURN n;
+END
+$$;
+
+EXPLAIN (COSTS OFF) SELECT dsv3_generate(body) FROM tickets;
+EXPLAIN (COSTS OFF) SELECT dsv3_generate('constant');
+EXPLAIN (COSTS OFF) SELECT * FROM tickets WHERE dsv3_generate(body) = 'X' AND id = 1;
+SELECT calls() AS explain_makes_none;
+
+SELECT count(dsv3_generate(body)) FROM tickets;
+SELECT calls() AS one_per_row;
+SELECT dsv3_generate(body) FROM tickets ORDER BY id LIMIT 2;
+SELECT calls() AS limit_after_sort;
+SELECT dsv3_generate(body) FROM tickets LIMIT 3 OFFSET 2;
+SELECT calls() AS limit_and_offset;
+SELECT id FROM tickets WHERE dsv3_generate(body) = 'TICKET 3' AND id < 5;
+SELECT calls() AS cheap_condition_first;
+SELECT a, a FROM (SELECT dsv3_generate(body) AS a FROM tickets WHERE id = 1) AS s;
+SELECT calls() AS subquery_used_twice;
+WITH c AS (SELECT dsv3_generate(body) AS a FROM tickets WHERE id <= 2) SELECT x.a, y.a FROM c AS x JOIN c AS y USING (a) ORDER BY 1;
+SELECT calls() AS cte_used_twice;
+SELECT id, CASE WHEN id = 2 THEN dsv3_generate(body) END FROM tickets WHERE id <= 3 ORDER BY id;
+SELECT calls() AS only_the_branch_taken;
+SELECT coalesce('have', dsv3_generate('x'));
+SELECT calls() AS short_cut;
+SELECT count(*) FROM tickets AS t, LATERAL dsv3_try_generate(t.body) AS r WHERE r.ok AND t.id <= 4;
+SELECT calls() AS lateral;
+SELECT DISTINCT dsv3_generate('same') FROM tickets WHERE id <= 3;
+SELECT calls() AS volatile_is_not_folded;
+SELECT max(dsv3_generate(body)) FROM tickets WHERE false;
+SELECT calls() AS no_rows;
+SELECT id FROM tickets WHERE id <= 3 ORDER BY dsv3_generate(body) DESC;
+SELECT calls() AS sort_key;
+SELECT (SELECT dsv3_generate('once')) AS a FROM tickets WHERE id <= 3;
+SELECT calls() AS uncorrelated_subquery;
+
+PREPARE ask(text) AS SELECT dsv3_generate($1);
+EXECUTE ask('one');
+EXECUTE ask('two');
+SELECT calls() AS prepared;
+SET plan_cache_mode = force_generic_plan;
+EXECUTE ask('three');
+RESET plan_cache_mode;
+SELECT calls() AS generic_plan;
+
+DO $$
+DECLARE
+	r record;
+	n int := 0;
+BEGIN
+	FOR r IN SELECT dsv3_generate(body) AS a FROM tickets LIMIT 4 LOOP
+		n := n + length(r.a);
+	END LOOP;
+	RAISE NOTICE 'length %, constant %', n, dsv3_generate('plpgsql');
+END
+$$;
+SELECT calls() AS plpgsql;
+
+BEGIN;
+DECLARE c CURSOR FOR SELECT dsv3_generate(body) FROM tickets ORDER BY id;
+FETCH 2 FROM c;
+SELECT calls() AS cursor_so_far;
+MOVE 1 IN c;
+SELECT calls() AS moved_over;
+COMMIT;
+SELECT calls() AS closed;
+BEGIN;
+DECLARE c SCROLL CURSOR FOR SELECT dsv3_generate(body) FROM tickets ORDER BY id;
+FETCH 2 FROM c;
+FETCH BACKWARD 1 FROM c;
+FETCH 1 FROM c;
+COMMIT;
+SELECT calls() AS one_per_row_fetched;
+
+INSERT INTO tickets SELECT 100 + id, dsv3_generate(body) FROM tickets WHERE id <= 2;
+UPDATE tickets SET body = dsv3_generate(body) WHERE id = 5 RETURNING body;
+SELECT calls() AS writes;
+
+-- A view and a function between do not multiply calls.
+CREATE VIEW answers AS SELECT id, dsv3_generate(body) AS a FROM tickets WHERE id <= 2;
+SELECT a, length(a), upper(a) FROM answers WHERE id = 1;
+SELECT calls() AS through_a_view;
+
+DROP VIEW answers;
+DROP TABLE tickets, seen;
+DROP FUNCTION calls();
+DEALLOCATE ask;

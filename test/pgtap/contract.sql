@@ -1,0 +1,102 @@
+-- contract.sql
+--	The public contract as the catalogue holds it: every object, its signature, its attributes, its grants, its comment. A
+--	function that is added without a line here fails the list at the end.
+BEGIN;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+CREATE EXTENSION IF NOT EXISTS dsv3;
+SELECT no_plan();
+
+SELECT has_extension('dsv3');
+SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'dsv3'), dsv3_version(), 'library and extension have one version');
+SELECT ok(NOT (SELECT extrelocatable FROM pg_extension WHERE extname = 'dsv3'), 'not relocatable');
+SELECT is(extconfig, NULL, 'no tables to dump') FROM pg_extension WHERE extname = 'dsv3';
+
+CREATE TEMP TABLE contract (signature text, returns text, costs_compute boolean, strict boolean, cost real);
+INSERT INTO contract VALUES
+	('dsv3_generate(text,text,text,integer,double precision,bigint,jsonb)', 'text', true, false, 1000000),
+	('dsv3_try_generate(text,text,text,integer,double precision,bigint,jsonb)', 'record', true, false, 1000000),
+	('dsv3_generate_stream(text,text,text,integer,double precision,bigint,jsonb)', 'SETOF record', true, false, 1000000),
+	('dsv3_chat(jsonb,integer,double precision,bigint,jsonb)', 'jsonb', true, false, 1000000),
+	('dsv3_tokenize(text)', 'integer[]', true, true, 10000),
+	('dsv3_detokenize(integer[])', 'text', true, true, 10000),
+	('dsv3_count_tokens(text)', 'integer', true, true, 10000),
+	('dsv3_logprob(text,text)', 'double precision', true, true, 1000000),
+	('dsv3_health()', 'record', false, false, 1),
+	('dsv3_model_info()', 'jsonb', false, false, 1),
+	('dsv3_version()', 'text', false, false, 1),
+	('dsv3_activity()', 'SETOF record', false, false, 1),
+	('dsv3_stat_engine()', 'record', false, false, 1),
+	('dsv3_cancel(uuid)', 'boolean', false, true, 1);
+
+SELECT unnest(ARRAY[
+       is(CASE WHEN proretset THEN 'SETOF ' ELSE '' END || format_type(prorettype, NULL), c.returns, c.signature || ' returns ' || c.returns),
+       is(provolatile::text, CASE WHEN proname = 'dsv3_version' THEN 's' ELSE 'v' END, c.signature || ' is volatile'),
+       is(proparallel::text, CASE WHEN proname = 'dsv3_version' THEN 's' ELSE 'r' END, c.signature || ' is parallel restricted'),
+       is(proisstrict, c.strict, c.signature || ' strictness'),
+       is(procost, c.cost, c.signature || ' cost'),
+       is(proleakproof, false, c.signature || ' is not leakproof'),
+       is(prosecdef, false, c.signature || ' runs with the rights of its caller'),
+       is(prosrc, proname || '_1_0', c.signature || ' has a versioned symbol'),
+       is(has_function_privilege('public', p.oid, 'EXECUTE'), NOT c.costs_compute, c.signature || ' grants'),
+       isnt(obj_description(p.oid, 'pg_proc'), NULL, c.signature || ' has a comment')])
+FROM contract AS c JOIN pg_proc AS p ON p.oid = c.signature::regprocedure
+ORDER BY c.signature;
+
+-- Arguments by name, with the defaults that callers rely on.
+SELECT is(pg_get_function_arguments(signature::regprocedure), arguments, signature) FROM (VALUES
+	('dsv3_generate(text,text,text,integer,double precision,bigint,jsonb)',
+	 'prompt text, input text DEFAULT ''''::text, system text DEFAULT NULL::text, max_tokens integer DEFAULT NULL::integer, temperature double precision DEFAULT NULL::double precision, seed bigint DEFAULT NULL::bigint, options jsonb DEFAULT ''{}''::jsonb'),
+	('dsv3_try_generate(text,text,text,integer,double precision,bigint,jsonb)',
+	 'prompt text, input text DEFAULT ''''::text, system text DEFAULT NULL::text, max_tokens integer DEFAULT NULL::integer, temperature double precision DEFAULT NULL::double precision, seed bigint DEFAULT NULL::bigint, options jsonb DEFAULT ''{}''::jsonb, OUT ok boolean, OUT value text, OUT sqlstate text, OUT error text, OUT finish_reason text, OUT prompt_tokens integer, OUT cached_tokens integer, OUT output_tokens integer, OUT trace_id uuid, OUT logprobs jsonb'),
+	('dsv3_generate_stream(text,text,text,integer,double precision,bigint,jsonb)',
+	 'prompt text, input text DEFAULT ''''::text, system text DEFAULT NULL::text, max_tokens integer DEFAULT NULL::integer, temperature double precision DEFAULT NULL::double precision, seed bigint DEFAULT NULL::bigint, options jsonb DEFAULT ''{}''::jsonb, OUT seq integer, OUT delta text, OUT finish_reason text, OUT trace_id uuid'),
+	('dsv3_chat(jsonb,integer,double precision,bigint,jsonb)',
+	 'messages jsonb, max_tokens integer DEFAULT NULL::integer, temperature double precision DEFAULT NULL::double precision, seed bigint DEFAULT NULL::bigint, options jsonb DEFAULT ''{}''::jsonb'),
+	('dsv3_tokenize(text)', 'content text'),
+	('dsv3_detokenize(integer[])', 'tokens integer[]'),
+	('dsv3_count_tokens(text)', 'content text'),
+	('dsv3_logprob(text,text)', 'prompt text, continuation text'),
+	('dsv3_health()',
+	 'OUT state text, OUT since timestamp with time zone, OUT model text, OUT digest text, OUT device text, OUT queued integer, OUT running integer, OUT oldest_wait interval, OUT restarts bigint, OUT last_error text, OUT last_hint text, OUT last_error_at timestamp with time zone, OUT engine_pid integer, OUT library_version text, OUT engine_version text, OUT protocol_version integer'),
+	('dsv3_cancel(uuid)', 'trace_id uuid')) AS v (signature, arguments);
+
+-- Views: columns, grants, comments.
+SELECT unnest(ARRAY[
+       has_view('public', name, name || ' is a view'),
+       ok(has_table_privilege('public', 'public.' || name, 'SELECT'), name || ' is readable by all'),
+       isnt(obj_description(('public.' || name)::regclass, 'pg_class'), NULL, name || ' has a comment')])
+FROM (VALUES ('dsv3_activity'::name), ('dsv3_stat_engine')) AS v (name);
+SELECT columns_are('public', 'dsv3_activity', ARRAY['trace_id', 'pid', 'role', 'database', 'kind', 'state', 'priority', 'prompt', 'prompt_tokens',
+	'output_tokens', 'attempts', 'submitted_at', 'started_at', 'first_token_at', 'traceparent']);
+SELECT columns_are('public', 'dsv3_stat_engine', ARRAY['requests', 'completed', 'failed', 'cancelled', 'nulled', 'resubmitted', 'prompt_tokens',
+	'cached_tokens', 'output_tokens', 'restarts', 'queue_size', 'memory_bytes', 'memory_free_bytes', 'engine', 'stats_since']);
+
+-- Nothing else belongs to the extension.
+SELECT set_eq(
+	$$ SELECT p.oid::regprocedure::text FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
+	   WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') $$,
+	'SELECT signature FROM contract', 'the functions of the extension are these');
+SELECT set_eq(
+	$$ SELECT c.relname::text FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid
+	   WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') $$,
+	ARRAY['dsv3_activity', 'dsv3_stat_engine'], 'the relations of the extension are these');
+
+-- Settings: each has a description, the context that the documentation says, and nothing that is a path can be set or
+-- read by everyone.
+SELECT set_eq(
+	$$ SELECT name, context FROM pg_settings WHERE name LIKE 'dsv3.%' $$,
+	$$ VALUES ('dsv3.device', 'postmaster'), ('dsv3.engine_path', 'postmaster'), ('dsv3.kv_cache_size', 'postmaster'),
+	          ('dsv3.model_path', 'postmaster'), ('dsv3.queue_size', 'postmaster'), ('dsv3.shared_memory', 'postmaster'),
+	          ('dsv3.threads', 'postmaster'), ('dsv3.weights', 'postmaster'), ('dsv3.engine_oom_score_adj', 'sighup'),
+	          ('dsv3.engine_restart_delay', 'sighup'), ('dsv3.engine_restart_delay_max', 'sighup'), ('dsv3.engine_start_limit', 'sighup'),
+	          ('dsv3.engine_watchdog', 'sighup'), ('dsv3.request_retries', 'sighup'), ('dsv3.max_input_bytes', 'superuser'),
+	          ('dsv3.max_output_tokens', 'superuser'), ('dsv3.max_tokens', 'user'), ('dsv3.on_error', 'user'), ('dsv3.priority', 'user'),
+	          ('dsv3.seed', 'user'), ('dsv3.start_timeout', 'user'), ('dsv3.temperature', 'user'), ('dsv3.timeout', 'user'),
+	          ('dsv3.traceparent', 'user') $$, 'the settings are these');
+SELECT is_empty($$ SELECT name FROM pg_settings WHERE name LIKE 'dsv3.%' AND short_desc IS NULL $$, 'every setting has a description');
+SELECT throws_ok('SET dsv3.no_such_setting = 1', '42602', NULL, 'the prefix is reserved') WHERE current_setting('server_version_num')::int >= 150000;
+
+SELECT * FROM finish();
+ROLLBACK;
