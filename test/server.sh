@@ -36,7 +36,7 @@ as_user()
 make_server()
 {
 	local stamp
-	$MAKE -s all PG_CONFIG="$PG_CONFIG" >/dev/null
+	$MAKE -s all test-engines PG_CONFIG="$PG_CONFIG" >/dev/null
 	stamp=$("$bindir/postgres" --version && stat -c '%n %Y %s' "$bindir/postgres" dsv3.so build/engine/dsv3 dsv3.control sql/dsv3--*.sql)
 	if [ "$stamp" = "$(cat "$root/stamp" 2>/dev/null)" ]; then
 		return
@@ -97,9 +97,11 @@ run_pgtap()
 	config
 	socket=$(as_user mktemp -d /tmp/dsv3-pgtap.XXXXXX)
 	as_user "$root$bindir/initdb" -D "$data" -A trust -N -U postgres >"$out/initdb.log"
-	cat "$out/postgresql.conf" >>"$data/postgresql.conf"
-	echo "listen_addresses = ''" >>"$data/postgresql.conf"
-	echo "unix_socket_directories = '$socket'" >>"$data/postgresql.conf"
+	{
+		cat "$out/postgresql.conf"
+		echo "listen_addresses = ''"
+		echo "unix_socket_directories = '$socket'"
+	} >>"$data/postgresql.conf"
 	as_user "$root$bindir/pg_ctl" -D "$data" -l "$out/log" -w start >/dev/null
 	as_user env PATH="$root$bindir:$PATH" pg_prove -h "$socket" -U postgres -d postgres "$@" || rc=1
 	as_user "$root$bindir/pg_ctl" -D "$data" -m immediate -w stop >/dev/null
@@ -119,7 +121,7 @@ run_tap()
 		as_user env -u PGHOST -u PGPORT -u PGDATABASE -u PGUSER PATH="$root$bindir:$PATH" \
 			PERL5LIB="$pgxs/test/perl:$OLDPWD/test/t:${PERL5LIB:-}" PG_REGRESS="$pgxs/test/regress/pg_regress" \
 			TESTDIR="$out" TESTDATADIR="$out/tmp_check" TESTLOGDIR="$out/tmp_check/log" DSV3_TOP="$OLDPWD" \
-			DSV3_BIN="$root$bindir" prove --timer "${files[@]}"
+			DSV3_BIN="$root$bindir" DSV3_HOSTILE="$OLDPWD/build/engine/test/dsv3-hostile" prove --timer "${files[@]}"
 	)
 }
 

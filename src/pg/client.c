@@ -368,8 +368,13 @@ dsv3_call_wait(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure
 	for (;;)
 	{
 		Dsv3SlotView view;
+		bool found = dsv3_queue_look(&call->ticket, &view);
 
-		if (!dsv3_queue_take_output(&call->ticket, out, &view))
+		/* Who waits for the end leaves the output where it is: an answer of which nothing was taken can start again
+		 * whatever dies. Only a long one is taken in parts, to make room. */
+		if (found && (!to_end || view.state == DSV3_SLOT_DONE || view.output_len >= DSV3_DRAIN_BYTES))
+			found = dsv3_queue_take_output(&call->ticket, out, &view);
+		if (!found)
 		{
 			dsv3_error(&failure->error, DSV3_ERR_INTERNAL, "dsv3 request is lost");
 			failure->row_error = false;

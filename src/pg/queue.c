@@ -16,10 +16,6 @@
 #include "pg/guc.h"
 #include "pg/queue.h"
 
-/* Wake the owner of a running request that is not streamed when this much output waits, so that it does not fill the
- * arena. */
-#define DRAIN_BYTES (256 * 1024)
-
 static void
 lock(void)
 {
@@ -602,7 +598,7 @@ dsv3_queue_append(const Dsv3Ticket *ticket, const void *fields, Size len, uint32
 		if (slot->first_at == 0)
 			slot->first_at = GetCurrentTimestamp();
 		slot->counts.output_tokens += output_tokens;
-		if ((slot->notify && len > 0) || slot->output.len >= DRAIN_BYTES)
+		if ((slot->notify && len > 0) || slot->output.len >= DSV3_DRAIN_BYTES)
 			wake_owner(slot);
 	}
 	unlock();

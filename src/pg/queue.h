@@ -10,6 +10,10 @@
 
 #include "pg/shmem.h"
 
+/* The owner of a running request that is not streamed is woken when this much output waits, so that it does not fill the
+ * arena. */
+#define DSV3_DRAIN_BYTES (256 * 1024)
+
 /* ---- the backend's side ---- */
 
 /* What a backend puts into a new slot; body is a complete SUBMIT body. */
