@@ -169,23 +169,15 @@ convert_all(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options, Dsv3Error 
 	return ok;
 }
 
-/* Tell the kernel how the mappings will be read from now on. Advice may be refused without harm. */
+/*
+ * Tell the kernel how the mappings will be read from now on: matrices from end to end. What fits in memory is fetched
+ * ahead; what has been converted is given back. Advice may be refused without harm.
+ */
 static void
-advise(const Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
+advise(const Dsv3Checkpoint *cp, int advice)
 {
-	bool prefetch = options->weights == DSV3_WEIGHTS_STORED && !options->check_only &&
-					cp->info.mapped_bytes < dsv3_memory_available() / 2;
-
 	for (int i = 0; i < cp->files->n_files; i++)
-	{
-		const Dsv3TensorFile *file = &cp->files->files[i];
-
-		if (prefetch)
-			madvise((void *) file->base, (size_t) file->size, MADV_WILLNEED);
-		else if (options->weights != DSV3_WEIGHTS_STORED)
-			madvise((void *) file->base, (size_t) file->size,
-					MADV_DONTNEED); /* converted: give the pages back */
-	}
+		madvise((void *) cp->files->files[i].base, (size_t) cp->files->files[i].size, advice);
 }
 
 typedef struct Totals
@@ -278,9 +270,16 @@ open_parts(Dsv3Checkpoint *cp, const char *model_dir, const Dsv3CheckpointOption
 	if (!dsv3_weights_resolve(&cp->weights, &cp->config, cp->files, cp->arena, options->check_only, err) ||
 		!dsv3_model_digest(cp->info.digest, model_dir, cp->files, err))
 		return false;
-	if (!options->check_only && !convert_all(cp, options, err))
-		return false;
-	advise(cp, options);
+	if (!options->check_only)
+	{
+		advise(cp, MADV_NORMAL);
+		if (!convert_all(cp, options, err))
+			return false;
+		if (options->weights != DSV3_WEIGHTS_STORED)
+			advise(cp, MADV_DONTNEED);
+		else if (cp->info.mapped_bytes < dsv3_memory_available() / 2)
+			advise(cp, MADV_WILLNEED);
+	}
 	fill_info(cp, options);
 	return true;
 }

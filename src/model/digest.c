@@ -5,7 +5,7 @@
  * Covered whole, in this order: config.json, generation_config.json, tokenizer.json, tokenizer_config.json,
  * chat_template.jinja and tiktoken.model (each as name, size or absence, bytes), then for every weight file in order of name
  * its name, size and complete header. Of the weights themselves only samples: the middle 4096 bytes of every tensor
- * (the whole of a smaller one), and when the model has more than 16384 tensors, of every k-th so that about so many are
+ * (the whole of a smaller one), and when the model has more than 4096 tensors, of every k-th so that about so many are
  * sampled. Reading all of a checkpoint would take minutes at every start.
  *
  * So equal digests mean: same configuration, tokenizer, tensor names, shapes and types, and the same bytes at all sampled
@@ -24,7 +24,7 @@
 
 #define MAX_SMALL_FILE ((int64_t) 256 * 1024 * 1024)
 #define SAMPLE_BYTES   4096
-#define MAX_SAMPLES    16384
+#define MAX_SAMPLES    4096
 
 static const char *const small_files[] = {
 	"config.json",           "generation_config.json", "tokenizer.json",

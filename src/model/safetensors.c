@@ -20,6 +20,7 @@
 #define SUFFIX      ".safetensors"
 
 #define MAX_INDEX_BYTES (64 * 1024 * 1024)
+#define HEADER_AHEAD    (512 * 1024)
 #define MAX_TENSOR_FILE ((int64_t) 1 << 50)
 
 /* Every dtype the format defines, with its width in bits. */
@@ -299,6 +300,9 @@ open_file(Dsv3TensorFile *file, const char *dir, const char *name, Dsv3Error *er
 	if (base == MAP_FAILED)
 		return dsv3_error(err, DSV3_ERR_FILE, "could not map file \"%s\": %s", dsv3_shown_name(shown, name),
 						  strerror(errno));
+	/* After the header, opening reads small pieces far apart; read-ahead would fetch a large part of the file. */
+	madvise(base, (size_t) size, MADV_RANDOM);
+	madvise(base, (size_t) (size < HEADER_AHEAD ? size : HEADER_AHEAD), MADV_WILLNEED);
 	if (dsv3_tensor_file_parse(file, name, base, size, err))
 		return true;
 	dsv3_tensor_file_clear(file);
