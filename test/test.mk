@@ -36,3 +36,5 @@ check-pgtap:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh pgtap $(or $(TESTS),$(DSV3_PGTAP))
 check-tap:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh tap $(or $(TESTS),$(DSV3_TAP))
+
+include test/fuzz/fuzz.mk
