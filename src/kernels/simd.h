@@ -25,6 +25,7 @@
 
 #define BLOCK_M 64
 #define BLOCK_K 1024
+#define PASS_N  48 /* whole panels, whole tiles */
 
 INLINE size_t
 element_size(Dsv3Type type)
@@ -537,12 +538,10 @@ matmul_int8(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float
 }
 
 static void
-set_matmul(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float *y, int64_t ldy)
+matmul_few(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float *y, int64_t ldy)
 {
 	if (w->type == DSV3_TYPE_INT8)
 		matmul_int8(w, x, m, n0, n1, y, ldy);
-	else if (m > DIRECT_M * 2 || (w->type == DSV3_TYPE_FP8 && !fp8_scales_fold(w, n0, n1)))
-		matmul_blocks(w, x, m, n0, n1, y, ldy);
 	else if (w->type == DSV3_TYPE_F32)
 		matmul_direct_f32(w, x, m, n0, n1, y, ldy);
 	else if (w->type == DSV3_TYPE_BF16)
@@ -551,6 +550,22 @@ set_matmul(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float 
 		matmul_direct_f16(w, x, m, n0, n1, y, ldy);
 	else
 		matmul_direct_fp8(w, x, m, n0, n1, y, ldy);
+}
+
+static void
+set_matmul(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float *y, int64_t ldy)
+{
+	bool direct = w->type == DSV3_TYPE_INT8 ||
+				  (m <= DIRECT_M * 2 && (w->type != DSV3_TYPE_FP8 || fp8_scales_fold(w, n0, n1)));
+
+	if (!direct)
+		matmul_blocks(w, x, m, n0, n1, y, ldy);
+	else if (m <= DIRECT_M)
+		matmul_few(w, x, m, n0, n1, y, ldy);
+	else
+		/* several passes over the input rows: over pieces of the matrix that stay in the second-level cache */
+		for (int n = n0; n < n1; n += PASS_N)
+			matmul_few(w, x, m, n, n1 - n < PASS_N ? n1 : n + PASS_N, y + (n - n0), ldy);
 }
 
 /*
