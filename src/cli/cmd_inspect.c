@@ -18,6 +18,7 @@
 #include "model/json_file.h"
 #include "model/safetensors.h"
 #include "model/weights.h"
+#include "text/template.h"
 
 /* Bytes of all matrices in each form. */
 typedef struct Sizes
@@ -48,6 +49,8 @@ typedef struct Report
 	int64_t vector_bytes; /* norms, biases and routers as F32 */
 	DtypeCount dtypes[MAX_DTYPES];
 	int n_dtypes;
+	Dsv3Tokenizer *tokenizer; /* NULL: the directory has none */
+	Dsv3Template chat;        /* only with a tokenizer */
 } Report;
 
 static void
@@ -112,6 +115,40 @@ fill_report(Report *report)
 			report->n_dtypes = d < report->n_dtypes ? report->n_dtypes : d + 1;
 		}
 	}
+}
+
+/* Open the tokenizer and the chat template; a directory without tokenizer files is no failure. */
+static bool
+open_text(Report *report, Dsv3Error *err)
+{
+	Dsv3Error problem;
+
+	memset(&problem, 0, sizeof(problem));
+	report->tokenizer = dsv3_tokenizer_open(report->path, &problem);
+	if (report->tokenizer)
+		return dsv3_template_open(&report->chat, report->path, report->tokenizer, err);
+	if (strcmp(problem.sqlstate, DSV3_ERR_NO_FILE) == 0)
+		return true;
+	*err = problem;
+	return false;
+}
+
+static void
+close_report(Report *report)
+{
+	if (report->tokenizer)
+	{
+		dsv3_template_close(&report->chat);
+		dsv3_tokenizer_close(report->tokenizer);
+	}
+	dsv3_checkpoint_close(report->cp);
+}
+
+/* The template's name, or NULL when only raw prompts are possible. */
+static const char *
+template_name(const Report *report)
+{
+	return report->tokenizer && report->chat.kind != DSV3_TEMPLATE_NONE ? report->chat.name : NULL;
 }
 
 static const char *
@@ -180,6 +217,14 @@ print_model(const Report *r)
 		   (double) info->params_active / 1e6);
 	printf("vocabulary     %d, output matrix %s\n", c->vocab_size,
 		   c->tie_word_embeddings ? "tied to the embedding" : "of its own");
+	if (r->tokenizer == NULL)
+		printf("tokenizer      none\n");
+	else if (template_name(r))
+		printf("tokenizer      %d tokens, chat template %s\n", dsv3_tokenizer_vocab_size(r->tokenizer),
+			   template_name(r));
+	else
+		printf("tokenizer      %d tokens, no known chat template (%s): raw prompts only\n",
+			   dsv3_tokenizer_vocab_size(r->tokenizer), r->chat.reason);
 	printf("end tokens    ");
 	for (int i = 0; i < c->n_eos; i++)
 		printf(" %d", c->eos_ids[i]);
@@ -324,6 +369,9 @@ json_report(const Report *r, bool tensors)
 					 (json_int_t) info->params_active, "dtypes", dtypes, "eos_ids", eos);
 	if (root == NULL)
 		return NULL;
+	json_object_set_new(root, "tokens",
+						r->tokenizer ? json_integer(dsv3_tokenizer_vocab_size(r->tokenizer)) : json_null());
+	json_object_set_new(root, "template", template_name(r) ? json_string(template_name(r)) : json_null());
 	json_object_set_new(root, "bos_id", c->bos_id >= 0 ? json_integer(c->bos_id) : json_null());
 	json_object_set_new(root, "files",
 						json_pack("{s:i, s:I, s:i, s:i, s:i}", "count", info->n_files, "bytes",
@@ -418,9 +466,10 @@ dsv3_cmd_inspect(int argc, char **argv)
 	if (report.cp == NULL)
 		return dsv3_cli_fail(&err);
 	fill_report(&report);
-	if (json)
+	ok = open_text(&report, &err);
+	if (ok && json)
 		ok = print_json(&report, tensors, &err);
-	else
+	else if (ok)
 	{
 		print_model(&report);
 		print_layers(&report);
@@ -428,7 +477,7 @@ dsv3_cmd_inspect(int argc, char **argv)
 		if (tensors)
 			print_tensors(&report);
 	}
-	dsv3_checkpoint_close(report.cp);
+	close_report(&report);
 	if (ok && (fflush(stdout) != 0 || ferror(stdout)))
 		ok = dsv3_error(&err, DSV3_ERR_FILE, "could not write to standard output");
 	return ok ? 0 : dsv3_cli_fail(&err);

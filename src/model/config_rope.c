@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Largest factor accepted anywhere in the rope keys: keeps every F32 step finite. */
-#define MAX_ROPE_NUMBER 1e30
+/* Largest number accepted in the rope keys: fits F32. A period that overflows later on is infinite, its frequency 0. */
+#define MAX_ROPE_NUMBER 1e37
 
 /*
  * base^exponent, correctly rounded. torch's F32 power is the same except that its vector code is off by one unit in the last

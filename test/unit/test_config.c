@@ -218,6 +218,14 @@ test_rope_switch(void **state)
 	assert_int_equal(config.rope.long_from, 128);
 	dsv3_config_close(&config);
 
+	/* lanes that never turn: 2^100, and a period past F32 */
+	accept(
+		&config,
+		"{\"rope_theta\":1e30,\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":1.0,\"short_factor\":"
+		"[1.2676506002282294e30,1e37],\"long_factor\":[1,1]}}");
+	assert_true(config.rope.inv_freq[0] == 0x1p-100f && config.rope.inv_freq[1] == 0.0f);
+	dsv3_config_close(&config);
+
 	accept(&config, "{\"rope_interleave\":false,\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":500,"
 					"\"rope_type\":\"default\"}}");
 	assert_false(config.rope.interleaved);

@@ -69,6 +69,7 @@ test_json(void **state)
 	assert_string_equal(json_string_value(json_object_get(root, "architecture")), "DeepseekV3ForCausalLM");
 	assert_string_equal(json_string_value(json_object_get(root, "weights")), "fp8");
 	assert_int_equal(strlen(json_string_value(json_object_get(root, "digest"))), 64);
+	assert_true(json_is_null(json_object_get(root, "template")));
 	assert_int_equal(number(root, "files", "tensors"), fx.n_tensors);
 	assert_int_equal(number(root, "files", "mtp_tensors"), 26);
 	assert_int_equal(number(root, "files", "ignored_tensors"), 1);
@@ -117,6 +118,9 @@ test_status(void **state)
 	snprintf(arguments, sizeof(arguments), "%s >/dev/full", fx.dir);
 	assert_int_equal(run_inspect(arguments, out, sizeof(out)), 1);
 	assert_non_null(strstr(out, "could not write"));
+	fixture_write_text(fx.dir, "tokenizer.json", "{");
+	assert_int_equal(run_inspect(fx.dir, out, sizeof(out)), 1);
+	assert_non_null(strstr(out, "tokenizer.json"));
 	fixture_remove(&fx, "model.norm.weight");
 	fixture_write(&fx);
 	assert_int_equal(run_inspect(fx.dir, out, sizeof(out)), 1);
