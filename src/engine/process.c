@@ -12,6 +12,7 @@
  */
 #include "engine/process.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -481,6 +482,10 @@ dsv3_engine_serve(int fd, pid_t parent, bool debug)
 	Dsv3Error err;
 
 	dsv3_log_init();
+
+	/* One arena for all threads. Any other gives memory back only after a look at /proc/sys/vm/overcommit_memory, which the
+	 * sandbox would stop; few threads allocate, and none of them while it computes. */
+	mallopt(M_ARENA_MAX, 1);
 	json_object_seed(0); /* reads the system's random device once, while that can still be opened */
 	pthread_mutex_init(&engine.lock, NULL);
 	pthread_cond_init(&engine.changed, NULL);
