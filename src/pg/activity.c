@@ -87,6 +87,31 @@ reads_all_stats(void)
 	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
 
+/* As jsonb, or NULL if it is not JSON (or has a character that the database encoding does not have): these functions
+ * must have an answer whatever the engine sends. The parser allocates memory and does nothing else, so its error can be
+ * caught without a subtransaction. */
+static Jsonb *
+parse_json(char *text)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Jsonb *volatile value = NULL;
+
+	PG_TRY();
+	{
+		value = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION &&
+			ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_PROGRAM_LIMIT_EXCEEDED)
+			PG_RE_THROW();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return value;
+}
+
 /* A JSON text that the engine sent about itself; NULL when there is none, or it is not an object. */
 static Jsonb *
 engine_json(const char *json)
@@ -101,8 +126,8 @@ engine_json(const char *json)
 	text = dsv3_text_from_utf8(json, strlen(json), &len, &failure);
 	if (text == NULL)
 		return NULL;
-	value = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
-	return JB_ROOT_IS_OBJECT(value) ? value : NULL;
+	value = parse_json(text);
+	return value && JB_ROOT_IS_OBJECT(value) ? value : NULL;
 }
 
 /* A key of it as text, or NULL. */

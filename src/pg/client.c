@@ -233,6 +233,7 @@ dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
 {
 	Dsv3Submission submission = {.kind = request->kind,
 								 .priority = (uint32) request->priority,
+								 .max_tokens = request->max_tokens,
 								 .notify = request->stream,
 								 .role = GetUserId(),
 								 .traceparent = request->traceparent};

@@ -146,6 +146,7 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	slot->database = MyDatabaseId;
 	slot->kind = submission->kind;
 	slot->priority = submission->priority;
+	slot->max_tokens = submission->max_tokens;
 	slot->trace_id = submission->trace_id;
 	slot->submitted_at = GetCurrentTimestamp();
 	slot->sent_at = 0;
@@ -493,7 +494,7 @@ dsv3_queue_sweep(Dsv3Sweep *sweep, bool always)
 }
 
 bool
-dsv3_queue_activate(const Dsv3Ticket *ticket, Size *input_len)
+dsv3_queue_activate(const Dsv3Ticket *ticket, Dsv3Assignment *assignment)
 {
 	Dsv3Slot *slot;
 
@@ -505,7 +506,9 @@ dsv3_queue_activate(const Dsv3Ticket *ticket, Size *input_len)
 		if (slot->sent_at == 0)
 			slot->sent_at = GetCurrentTimestamp();
 		slot->attempts++;
-		*input_len = slot->input.len;
+		assignment->kind = slot->kind;
+		assignment->max_tokens = slot->max_tokens;
+		assignment->input_len = slot->input.len;
 	}
 	else
 		slot = NULL;
@@ -520,18 +523,16 @@ dsv3_queue_read_input(const Dsv3Ticket *ticket, void *buf)
 }
 
 bool
-dsv3_queue_is_active(const Dsv3Ticket *ticket, uint32 *kind)
+dsv3_queue_is_active(const Dsv3Ticket *ticket)
 {
 	Dsv3Slot *slot;
+	bool active;
 
 	LWLockAcquire(dsv3_lock, LW_SHARED);
 	slot = slot_of(ticket);
-	if (slot && slot->state != DSV3_SLOT_ACTIVE)
-		slot = NULL;
-	if (slot)
-		*kind = slot->kind;
+	active = slot && slot->state == DSV3_SLOT_ACTIVE;
 	unlock();
-	return slot != NULL;
+	return active;
 }
 
 bool

@@ -90,6 +90,7 @@ typedef struct Dsv3Slot
 	Oid database;
 	uint32 kind; /* Dsv3RequestKind */
 	uint32 priority;
+	uint32 max_tokens; /* 0: the request makes none */
 	pg_uuid_t trace_id;
 	char traceparent[56];
 	char preview[DSV3_PREVIEW_BYTES]; /* start of the prompt, UTF-8 */

@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -317,6 +318,17 @@ log_line(Dsv3Child *child)
 		child->suppressed++;
 }
 
+static void
+end_log(Dsv3Child *child)
+{
+	log_line(child);
+	if (child->suppressed > 0)
+		ereport(LOG, (errmsg("dsv3 engine: %d further lines were suppressed", child->suppressed)));
+	child->suppressed = 0;
+	close(child->log_fd);
+	child->log_fd = -1;
+}
+
 bool
 dsv3_child_read_log(Dsv3Child *child)
 {
@@ -332,12 +344,7 @@ dsv3_child_read_log(Dsv3Child *child)
 			return true;
 		if (n <= 0)
 		{
-			log_line(child);
-			if (child->suppressed > 0)
-				ereport(LOG, (errmsg("dsv3 engine: %d further lines were suppressed", child->suppressed)));
-			child->suppressed = 0;
-			close(child->log_fd);
-			child->log_fd = -1;
+			end_log(child);
 			return false;
 		}
 		for (ssize_t i = 0; i < n; i++)
@@ -349,6 +356,17 @@ dsv3_child_read_log(Dsv3Child *child)
 		}
 	}
 	return true;
+}
+
+void
+dsv3_child_close_log(Dsv3Child *child)
+{
+	int pending;
+
+	while (child->log_fd >= 0 && ioctl(child->log_fd, FIONREAD, &pending) == 0 && pending > 0)
+		(void) dsv3_child_read_log(child);
+	if (child->log_fd >= 0)
+		end_log(child);
 }
 
 void

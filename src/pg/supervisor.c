@@ -22,7 +22,6 @@
 #include "pg/compat.h"
 
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,9 +119,6 @@ close_engine(void)
 		FreeWaitEventSet(self.events);
 	self.events = NULL;
 	dsv3_relay_close(&self.relay);
-	if (self.child.log_fd >= 0)
-		close(self.child.log_fd);
-	self.child.log_fd = -1;
 	self.ready = false;
 	self.doomed = false;
 	self.eof_at = 0;
@@ -172,14 +168,7 @@ engine_ended(int pid, int status)
 	/* What it sent before it ended still counts: an answer may be complete. */
 	if (!self.doomed && !self.eof_at)
 		read_frames();
-	while (self.child.log_fd >= 0 && dsv3_child_read_log(&self.child))
-	{
-		/* A process of the engine's could hold the pipe open: take only what is there. */
-		int pending;
-
-		if (ioctl(self.child.log_fd, FIONREAD, &pending) != 0 || pending == 0)
-			break;
-	}
+	dsv3_child_close_log(&self.child);
 	dsv3_child_describe(status, how, sizeof(how));
 	ereport(
 		LOG,
@@ -403,9 +392,10 @@ take_pong(const Dsv3FrameHeader *header, const uint8 *body)
 	return reader.error == NULL;
 }
 
-/* One frame; false: not what an engine may send now. err is set when more is known. */
+/* One frame; false: not what an engine may send now. Then err may say more, and *settled that the request it concerns has
+ * been told. */
 static bool
-handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err)
+handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err, bool *settled)
 {
 	Size len;
 	const uint8 *json;
@@ -424,10 +414,10 @@ handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err)
 		case DSV3_FRAME_FAIL:
 			if (header->request == 0)
 				return start_failed(header, body);
-			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err);
+			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err, settled);
 		case DSV3_FRAME_DELTA:
 		case DSV3_FRAME_DONE:
-			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err);
+			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err, settled);
 		default:
 			return false;
 	}
@@ -443,6 +433,7 @@ read_frames(void)
 		const uint8 *body;
 		const char *bad;
 		Dsv3Error err;
+		bool settled = false;
 
 		if (result == DSV3_READ_AGAIN)
 			return;
@@ -456,9 +447,10 @@ read_frames(void)
 			dsv3_error(&err, DSV3_ERR_PROTOCOL, "dsv3 engine sent an unexpected frame of type %u",
 					   header.type);
 			self.unanswered_since = 0;
-			if (!handle_frame(&header, body, &err))
+			if (!handle_frame(&header, body, &err, &settled))
 			{
-				dsv3_inflight_blame(&err);
+				if (!settled)
+					dsv3_inflight_blame(&err);
 				doom(err.message);
 				return;
 			}
@@ -621,6 +613,7 @@ on_exit_of_supervisor(int code, Datum arg)
 	/* Before PostgreSQL 18 the locks held at the time of an error are not released yet. */
 	LWLockReleaseAll();
 	dsv3_child_stop(&self.child);
+	dsv3_child_close_log(&self.child);
 	dsv3_queue_detach_supervisor();
 }
 
