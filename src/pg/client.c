@@ -250,7 +250,7 @@ dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
 
 	dsv3_body_init(&writer, NULL, 0);
 	write_request(&writer, request);
-	if (writer.overflow || writer.len > DSV3_FRAME_MAX_BODY - 8 * 1024 * 1024)
+	if (writer.overflow || writer.len > DSV3_MAX_INPUT_BYTES + 1024 * 1024)
 	{
 		/* Room is kept for the tokens that a restart may have to repeat. */
 		dsv3_error(&failure->error, DSV3_ERR_TOO_LARGE, "request is too long for the dsv3 engine");
