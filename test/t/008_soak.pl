@@ -37,6 +37,7 @@ sub memory_kb
 	return slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m ? $1 : 0;
 }
 
+# (Those of the engine cannot be counted: it is not dumpable, so its folder is root's. Its sandbox lets it open none.)
 sub descriptors
 {
 	my ($pid) = @_;
@@ -66,17 +67,16 @@ END
 
 # The first load fills caches and buffers; the second must not need more.
 load(5);
-my @before = (memory_kb($supervisor), descriptors($supervisor), memory_kb($engine), descriptors($engine));
+my @before = (memory_kb($supervisor), descriptors($supervisor), memory_kb($engine));
 my $done = load($seconds);
-my @after = (memory_kb($supervisor), descriptors($supervisor), memory_kb($engine), descriptors($engine));
+my @after = (memory_kb($supervisor), descriptors($supervisor), memory_kb($engine));
 cmp_ok($done, '>=', $sessions, 'every session was answered') or diag("$done transactions");
-note("supervisor and engine, kB and descriptors: before @before, after @after");
+note("kB of the supervisor, its descriptors, kB of the engine: before @before, after @after");
 
 is(live_requests($node), '0', 'no request is left');
 is($node->safe_psql('postgres', 'SELECT memory_bytes = memory_free_bytes, requests = completed, failed, cancelled FROM dsv3_stat_engine'), 't|t|0|0', 'memory is free, every request was completed');
 is(engine_pid($node), $engine, 'one engine served them all');
 is($after[1], $before[1], 'descriptors of the supervisor');
-is($after[3], $before[3], 'descriptors of the engine');
 cmp_ok($after[0], '<', $before[0] + 2048, 'memory of the supervisor');
 cmp_ok($after[2], '<', $before[2] * 1.1 + 16384, 'memory of the engine');
 $node->stop;
