@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "model/arena.h"
 #include "model/checkpoint.h"
 #include "model/convert.h"
 #include "model/safetensors.h"
@@ -539,6 +540,53 @@ test_digest(void **state)
 	fixture_close(&fx);
 }
 
+static void
+test_memory(void **state)
+{
+	Fixture fx;
+	Dsv3Arena arena = {0};
+	Dsv3Error err;
+	char path[128];
+
+	(void) state;
+	assert_false(dsv3_arena_reserve(&arena, (size_t) 1 << 50, "weights as f32", &err));
+	assert_error(&err, DSV3_ERR_OUT_OF_MEMORY, "weights as f32", "GB needed", "GB available", NULL);
+	assert_null(dsv3_arena_alloc(&arena, SIZE_MAX - 3, &err));
+	assert_error(&err, DSV3_ERR_OUT_OF_MEMORY, "overflows", NULL);
+	for (size_t n = 1; n < (size_t) 16 << 20; n *= 3)
+	{
+		unsigned char *piece = dsv3_arena_alloc(&arena, n, &err);
+
+		assert_non_null(piece);
+		assert_int_equal((uintptr_t) piece % 64, 0);
+		assert_int_equal(piece[0] + piece[n - 1], 0);
+		memset(piece, 0xFF, n);
+	}
+	dsv3_arena_free(&arena);
+	assert_int_equal(arena.bytes, 0);
+
+	/* control groups: none, one without limit, a limit inside, a tighter one outside; cache gives way */
+	fixture_open(&fx);
+	assert_true(dsv3_groups_room(fx.dir, "/a/b") == INT64_MAX);
+	snprintf(path, sizeof(path), "%s/a", fx.dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	fixture_write_text(path, "memory.max", "1000\n");
+	fixture_write_text(path, "memory.current", "900\n");
+	fixture_write_text(path, "memory.stat", "anon 400\nfile 500\nfile_mapped 7\n");
+	strcat(path, "/b");
+	assert_int_equal(mkdir(path, 0700), 0);
+	fixture_write_text(path, "memory.max", "max\n");
+	fixture_write_text(path, "memory.current", "800\n");
+	assert_int_equal(dsv3_groups_room(fx.dir, "/a/b"), 600);
+	assert_int_equal(dsv3_groups_room(fx.dir, "/a"), 600);
+	assert_true(dsv3_groups_room(fx.dir, "/") == INT64_MAX);
+	fixture_write_text(path, "memory.max", "850\n");
+	assert_int_equal(dsv3_groups_room(fx.dir, "/a/b"), 50);
+	fixture_write_text(path, "memory.max", "700\n");
+	assert_int_equal(dsv3_groups_room(fx.dir, "/a/b"), 0);
+	fixture_close(&fx);
+}
+
 /* Of a large tensor the middle counts and the ends do not; of the header every byte counts. */
 static void
 test_digest_samples(void **state)
@@ -855,6 +903,7 @@ main(void)
 		cmocka_unit_test(test_info),
 		cmocka_unit_test(test_digest),
 		cmocka_unit_test(test_digest_samples),
+		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_tensor_refused),
 		cmocka_unit_test(test_not_finite),
 		cmocka_unit_test(test_fp8_refused),
