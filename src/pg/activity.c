@@ -235,6 +235,7 @@ health_without_preload(FunctionCallInfo fcinfo)
 		add(&row, Int32GetDatum(0), false); /* queued, running */
 	add(&row, (Datum) 0, true);             /* oldest_wait */
 	add_int(&row, 0);                       /* restarts */
+	add(&row, (Datum) 0, true);             /* next_start_at */
 	add_text(&row, "dsv3 must be loaded via shared_preload_libraries");
 	add_text(&row, "Add dsv3 to shared_preload_libraries in postgresql.conf and restart the server.");
 	add(&row, (Datum) 0, true); /* last_error_at */
@@ -275,6 +276,7 @@ dsv3_health_1_0(PG_FUNCTION_ARGS)
 								TimestampTzGetDatum(now->oldest)),
 			false);
 	add_int(&row, (int64) now->shared.engine_restarts);
+	add_time(&row, now->shared.next_start_at);
 	add_last_error(&row, &now->shared, supervised ? NULL : "dsv3 supervisor is not running");
 	add(&row, Int32GetDatum(now->shared.engine_pid), now->shared.engine_pid == 0);
 	add_text(&row, DSV3_VERSION);

@@ -393,6 +393,7 @@ dsv3_queue_detach_supervisor(void)
 	{
 		dsv3_shared->supervisor_pid = 0;
 		dsv3_shared->engine_pid = 0;
+		dsv3_shared->next_start_at = 0;
 		dsv3_shared->engine_state = DSV3_ENGINE_RESTARTING;
 		dsv3_shared->engine_since = GetCurrentTimestamp();
 	}
@@ -407,6 +408,14 @@ dsv3_queue_set_engine(Dsv3EngineState state, int pid)
 		dsv3_shared->engine_since = GetCurrentTimestamp();
 	dsv3_shared->engine_state = state;
 	dsv3_shared->engine_pid = pid;
+	unlock();
+}
+
+void
+dsv3_queue_set_next_start(TimestampTz when)
+{
+	lock();
+	dsv3_shared->next_start_at = when;
 	unlock();
 }
 
@@ -459,6 +468,10 @@ dsv3_queue_sweep(Dsv3Sweep *sweep, bool always)
 
 	sweep->n_stopped = 0;
 	sweep->n_waiting = 0;
+
+	/* Read without the lock, for it is mostly false and this is called for every token: whoever sets it wakes us after. */
+	if (!always && !*(volatile bool *) &dsv3_shared->attention)
+		return false;
 	dsv3_error(&err, DSV3_ERR_CANCELLED, "dsv3 request was ended by dsv3_cancel");
 
 	lock();

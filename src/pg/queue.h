@@ -74,6 +74,7 @@ extern bool dsv3_queue_cancel(const pg_uuid_t *trace_id, bool (*may_cancel)(Oid 
 extern void dsv3_queue_attach_supervisor(void); /* settles what a former supervisor left */
 extern void dsv3_queue_detach_supervisor(void);
 extern void dsv3_queue_set_engine(Dsv3EngineState state, int pid);
+extern void dsv3_queue_set_next_start(TimestampTz when);
 extern void dsv3_queue_set_last_error(const Dsv3Error *err);
 extern void dsv3_queue_set_model_json(const void *json, Size len);
 extern void dsv3_queue_set_stats_json(const void *json, Size len);

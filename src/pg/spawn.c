@@ -122,6 +122,8 @@ run_child(const char *program, char *const *argv, char *const *env, int socket_f
 	if (dup2(null_fd, 0) < 0 || dup2(null_fd, 1) < 0 || dup2(log_fd, 2) < 0 || dup2(socket_fd, 3) < 0)
 		_exit(EXEC_FAILED);
 	close_from(4);
+	if (chdir("/") != 0)
+		_exit(EXEC_FAILED); /* nothing of ours must depend on the data directory */
 
 	(void) setrlimit(RLIMIT_CORE, &no_core);
 	oom_fd = open("/proc/self/oom_score_adj", O_WRONLY);

@@ -137,6 +137,7 @@ schedule_start(int64 now)
 	delay = Min(delay, (int64) dsv3_guc_engine_restart_delay_max);
 	self.ends++;
 	self.next_start = now + delay;
+	dsv3_queue_set_next_start(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay));
 	ereport(LOG, (errmsg("dsv3 engine will be started again in " INT64_FORMAT " ms", delay)));
 }
 
@@ -258,6 +259,7 @@ start_engine(void)
 
 	engine_program(program, sizeof(program));
 	self.next_start = 0;
+	dsv3_queue_set_next_start(0);
 	if (dsv3_guc_model_path[0] == '\0')
 	{
 		dsv3_error(&err, DSV3_ERR_NOT_IN_STATE, "dsv3.model_path is not set");
