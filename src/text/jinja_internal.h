@@ -130,7 +130,7 @@ typedef struct Arguments
 } Arguments;
 
 extern Dsv3Value *dsv3_value_new(Dsv3Pool *pool, ValueType type);
-extern Dsv3Value *dsv3_value_int(Dsv3Pool *pool, int64_t value);
+extern Dsv3Value *dsv3_value_int(Dsv3Pool *pool, int64_t number);
 extern Dsv3Value *dsv3_value_undefined(Dsv3Pool *pool, const char *name);
 /* bytes from..to of a string, sharing them */
 extern Dsv3Value *dsv3_value_slice(Dsv3Pool *pool, const Dsv3Value *string, size_t from, size_t to);

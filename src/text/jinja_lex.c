@@ -134,7 +134,7 @@ dsv3_jinja_next_tag(Parser *p, Node **text, char *kind)
 {
 	Dsv3Value *value;
 	char *bytes;
-	size_t start = p->pos, end = p->pos, stop, n = 0;
+	size_t start = p->pos, end = start, stop, n = 0;
 
 	*text = NULL;
 	*kind = 0;

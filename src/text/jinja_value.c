@@ -49,22 +49,22 @@ dsv3_value_none(Dsv3Pool *pool)
 }
 
 Dsv3Value *
-dsv3_value_bool(Dsv3Pool *pool, bool b)
+dsv3_value_bool(Dsv3Pool *pool, bool truth)
 {
 	Dsv3Value *value = dsv3_value_new(pool, VALUE_BOOL);
 
 	if (value != NULL)
-		value->i = b;
+		value->i = truth;
 	return value;
 }
 
 Dsv3Value *
-dsv3_value_int(Dsv3Pool *pool, int64_t i)
+dsv3_value_int(Dsv3Pool *pool, int64_t number)
 {
 	Dsv3Value *value = dsv3_value_new(pool, VALUE_INT);
 
 	if (value != NULL)
-		value->i = i;
+		value->i = number;
 	return value;
 }
 
@@ -555,7 +555,7 @@ call_string_method(Dsv3Pool *pool, const char *name, const Dsv3Value *self, cons
 
 	if (strcmp(name, "strip") == 0 || strcmp(name, "lstrip") == 0 || strcmp(name, "rstrip") == 0)
 	{
-		if (first != NULL && (first->type == VALUE_NONE || first->type != VALUE_STRING))
+		if (first != NULL && first->type != VALUE_STRING)
 			return dsv3_jinja_refuse(err, "wants a string for", name);
 		return strip(pool, self, first, name[0] != 'r', name[0] != 'l');
 	}

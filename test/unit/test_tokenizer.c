@@ -170,6 +170,9 @@ test_splitting(void **state)
 	check_split("{\"type\": \"Split\", \"pattern\": {\"String\": \"a-\"}, \"behavior\": \"Isolated\", "
 				"\"invert\": false}",
 				"aa-a", "97,97,45,97");
+	/* an empty match splits too, but not right after another match */
+	check_split(SPLIT("x*", "Isolated", "false"), "aaa", "97,97,97");
+	check_split(SPLIT("a*", "Isolated", "false"), "aa1aa", "256,49,256");
 	/* the second rule sees every piece of the first, and nothing beyond it */
 	check_split(SPLIT("a+", "Isolated", "false") "," SPLIT("^a|a$", "Isolated", "false"), "aaa1aaa",
 				"97,97,97,49,97,97,97");
@@ -613,14 +616,15 @@ test_tiktoken(void **state)
 	assert_false(dsv3_tokenizer_is_special(t, 262));
 	assert_true(dsv3_tokenizer_is_special(t, 261));
 	{
-		/* a run is cut after 25,000 characters, so 25,001 a's end in a lone one */
-		char *run = malloc(25002);
+		/* a run is cut after 25,000 characters: x and 24,999 a's, then two a's, which make a pair */
+		char *run = malloc(25003);
 		Dsv3Tokens tokens = {0};
 
-		memset(run, 'a', 25001);
-		assert_true(dsv3_tokenizer_encode(t, run, 25001, DSV3_ENCODE_PLAIN, 0, &tokens, &err));
-		assert_int_equal(tokens.count, 12501);
-		assert_int_equal(tokens.ids[12500], 97);
+		memset(run, 'a', 25002);
+		run[0] = 'x';
+		assert_true(dsv3_tokenizer_encode(t, run, 25002, DSV3_ENCODE_PLAIN, 0, &tokens, &err));
+		assert_int_equal(tokens.count, 1 + 12499 + 1 + 1);
+		assert_int_equal(tokens.ids[12501], 259);
 		tokens.count = 0;
 		memset(run, ' ', 25001);
 		assert_true(dsv3_tokenizer_encode(t, run, 25001, DSV3_ENCODE_PLAIN, 0, &tokens, &err));
