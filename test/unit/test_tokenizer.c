@@ -694,6 +694,22 @@ test_open_directory(void **state)
 	assert_null(dsv3_tokenizer_open(dir, &err));
 	assert_string_equal(err.sqlstate, DSV3_ERR_NO_FILE);
 	assert_true(err.hint[0] != '\0');
+	assert_non_null(strstr(err.message, "has neither tokenizer.json"));
+	/* a path that is no directory, or one nobody lets us into, is not blamed on the tokenizer */
+	assert_null(dsv3_tokenizer_open("/nonexistent/model", &err));
+	assert_string_equal(err.sqlstate, DSV3_ERR_NO_FILE);
+	assert_string_equal(err.message,
+						"could not open model directory \"/nonexistent/model\": No such file or directory");
+	assert_null(dsv3_tokenizer_open("/dev/null", &err));
+	assert_non_null(strstr(err.message, "Not a directory"));
+	if (geteuid() != 0)
+	{
+		assert_int_equal(chmod(dir, 0), 0);
+		assert_null(dsv3_tokenizer_open(dir, &err));
+		assert_string_equal(err.sqlstate, DSV3_ERR_FILE);
+		assert_non_null(strstr(err.message, "Permission denied"));
+		assert_int_equal(chmod(dir, 0700), 0);
+	}
 	/* tiktoken.model needs the config */
 	write_model_file(dir, "tiktoken.model", ranks, strlen(ranks));
 	assert_null(dsv3_tokenizer_open(dir, &err));
