@@ -250,6 +250,16 @@ static const struct
 	{SCMP_SYS(ioctl), ENOTTY},
 };
 
+/* Let a call pass when one of its arguments compares so; datum_b is the value of a masked comparison. */
+static int
+allow_if(scmp_filter_ctx filter, int call, unsigned arg, enum scmp_compare op, scmp_datum_t datum_a,
+		 scmp_datum_t datum_b)
+{
+	const struct scmp_arg_cmp compare = {.arg = arg, .op = op, .datum_a = datum_a, .datum_b = datum_b};
+
+	return seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, call, 1, &compare);
+}
+
 static int
 add_conditional(scmp_filter_ctx filter, const Dsv3Sandbox *sandbox)
 {
@@ -258,20 +268,14 @@ add_conditional(scmp_filter_ctx filter, const Dsv3Sandbox *sandbox)
 
 	for (int i = 0; i < 3; i++)
 	{
-		rc |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(write), 1,
-							   SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t) writable[i]));
-		rc |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(writev), 1,
-							   SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t) writable[i]));
+		rc |= allow_if(filter, SCMP_SYS(write), 0, SCMP_CMP_EQ, (scmp_datum_t) writable[i], 0);
+		rc |= allow_if(filter, SCMP_SYS(writev), 0, SCMP_CMP_EQ, (scmp_datum_t) writable[i], 0);
 	}
-	rc |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
-						   SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	rc |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-						   SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	rc |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-						   SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
-	rc |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-						   SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t) getpid()));
-	rc |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
+	rc |= allow_if(filter, SCMP_SYS(mmap), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
+	rc |= allow_if(filter, SCMP_SYS(mprotect), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
+	rc |= allow_if(filter, SCMP_SYS(clone), 0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD);
+	rc |= allow_if(filter, SCMP_SYS(tgkill), 0, SCMP_CMP_EQ, (scmp_datum_t) getpid(), 0);
+	rc |= allow_if(filter, SCMP_SYS(prctl), 0, SCMP_CMP_EQ, PR_SET_NAME, 0);
 	return rc;
 }
 

@@ -860,7 +860,6 @@ run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budget_use
 	size_t tokens = 0;
 	uint64_t start = now_us();
 	uint64_t end;
-	float *logits;
 	Dsv3Error err;
 	bool ok;
 
@@ -894,14 +893,15 @@ run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budget_use
 	atomic_fetch_add(&scheduler->n_computed_tokens, tokens);
 	if (n_prefill > 0)
 		adapt_budget(scheduler, end - start, budget_used);
-	logits = scheduler->logits;
+	rows = 0;
 	for (int i = 0; i < n_step; i++)
 	{
 		const Dsv3StepSeq *part = &scheduler->step_seqs[i];
 
-		use_step(scheduler, scheduler->step_jobs[i], part, logits, end);
-		logits +=
-			vocab * (part->want == DSV3_WANT_ALL ? (size_t) part->n_tokens : part->want == DSV3_WANT_LAST);
+		/* The memory of logits may not exist yet when nothing wanted any. */
+		use_step(scheduler, scheduler->step_jobs[i], part,
+				 rows < scheduler->logits_rows ? scheduler->logits + rows * vocab : NULL, end);
+		rows += part->want == DSV3_WANT_ALL ? (size_t) part->n_tokens : part->want == DSV3_WANT_LAST;
 	}
 }
 

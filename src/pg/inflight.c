@@ -8,10 +8,9 @@
  * the caller sees one text.
  *
  * A request may itself be what ends the engine. `deaths` counts the ends a request has seen since it last made progress
- * (a token, or its end). One with two or more, or with the last it is allowed, is a suspect. Suspects are given out
- * before all others, fewest deaths first, one at a time, and nothing joins until the suspect has made progress; so an
- * innocent request, which makes progress when it runs, loses its deaths, and the guilty one collects them until it is
- * refused. The others survive.
+ * (a token, or its end). One with two or more is a suspect. Suspects are given out before all others, fewest deaths
+ * first, one at a time, and nothing joins until the suspect has made progress; so an innocent request, which makes
+ * progress when it runs, loses its deaths, and the guilty one collects them until it is refused. The others survive.
  *
  * On the wire a request is (request << 16 | slot): found without a search, and never met twice.
  *
@@ -27,20 +26,19 @@
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 
-#include "pg/guc.h"
 #include "pg/inflight.h"
 #include "pg/queue.h"
 
-#define PENDING_MAX (64 * 1024) /* do not start another SUBMIT behind so much unsent output */
-#define FIELD_LIMIT 128
+#define SUSPECT_DEATHS 2
+#define PENDING_MAX    (64 * 1024)   /* do not start another SUBMIT behind so much unsent output */
+#define TOKENS_MAX     (4 * 1048576) /* more than any max_tokens: an engine that sends more is broken */
+#define FIELD_LIMIT    128
 
 typedef struct Flight
 {
 	uint64 request; /* 0: none known for this slot */
 	bool active;    /* the engine has it */
 	int deaths;
-	uint32 kind;
-	uint32 max_tokens;
 	int32 *tokens; /* delivered so far; kept while the slot is reused, to spare allocations */
 	int n_tokens;
 	int tokens_size;
@@ -108,12 +106,6 @@ flight_of(const Dsv3Ticket *ticket)
 
 /* ---- giving out ---- */
 
-static bool
-is_suspect(int deaths)
-{
-	return deaths >= Max(Min(2, dsv3_guc_request_retries), 1);
-}
-
 /* Suspects first, fewest deaths first; then by priority; then in order of arrival. */
 static int
 compare_waiting(const void *a, const void *b)
@@ -122,8 +114,8 @@ compare_waiting(const void *a, const void *b)
 	const Dsv3Waiting *y = b;
 	int dx = flight_of(&x->ticket)->deaths;
 	int dy = flight_of(&y->ticket)->deaths;
-	bool sx = is_suspect(dx);
-	bool sy = is_suspect(dy);
+	bool sx = dx >= SUSPECT_DEATHS;
+	bool sy = dy >= SUSPECT_DEATHS;
 
 	if (sx != sy)
 		return sx ? -1 : 1;
@@ -138,25 +130,23 @@ static void
 send_request(Dsv3Relay *relay, const Dsv3Ticket *ticket, Flight *flight)
 {
 	Dsv3BodyWriter writer;
-	Dsv3Assignment assignment;
+	Size input_len;
 	Size resume_len = 0;
 	uint8 *body;
 
-	if (!dsv3_queue_activate(ticket, &assignment))
+	if (!dsv3_queue_activate(ticket, &input_len))
 		return;
-	flight->kind = assignment.kind;
-	flight->max_tokens = assignment.max_tokens;
 	if (flight->n_tokens > 0)
 	{
 		dsv3_body_init(&writer, NULL, 0);
 		dsv3_body_tokens(&writer, DSV3_FIELD_RESUME, flight->tokens, (size_t) flight->n_tokens);
 		resume_len = writer.len;
 	}
-	body = dsv3_relay_reserve(relay, DSV3_FRAME_SUBMIT, wire_id(ticket), assignment.input_len + resume_len);
+	body = dsv3_relay_reserve(relay, DSV3_FRAME_SUBMIT, wire_id(ticket), input_len + resume_len);
 	dsv3_queue_read_input(ticket, body);
 	if (resume_len > 0)
 	{
-		dsv3_body_init(&writer, body + assignment.input_len, resume_len);
+		dsv3_body_init(&writer, body + input_len, resume_len);
 		dsv3_body_tokens(&writer, DSV3_FIELD_RESUME, flight->tokens, (size_t) flight->n_tokens);
 	}
 	flight->active = true;
@@ -168,7 +158,7 @@ suspect_in_flight(void)
 {
 	for (int i = 0; i < dsv3_shared->n_slots; i++)
 	{
-		if (flights[i].active && is_suspect(flights[i].deaths))
+		if (flights[i].active && flights[i].deaths >= SUSPECT_DEATHS)
 			return true;
 	}
 	return false;
@@ -210,6 +200,7 @@ dsv3_inflight_serve(Dsv3Relay *relay, bool ready)
 /* A frame's fields as far as they matter here. */
 typedef struct Answer
 {
+	uint32 kind; /* of the request */
 	Dsv3Counts counts;
 	uint32 new_tokens;
 	StringInfoData output; /* fields for the caller */
@@ -240,8 +231,10 @@ keep_tokens(Flight *flight, Dsv3BodyReader *reader, Answer *answer)
 {
 	size_t count = reader->value_len / 4;
 
-	if (count > flight->max_tokens - (size_t) flight->n_tokens)
-		return "more tokens than were asked for";
+	if (answer->kind == DSV3_REQUEST_TOKENIZE)
+		return NULL;
+	if (count > (size_t) (TOKENS_MAX - flight->n_tokens))
+		return "too many tokens";
 	if (flight->n_tokens + (int) count > flight->tokens_size)
 	{
 		int size = Max(flight->n_tokens + (int) count, Max(64, 2 * flight->tokens_size));
@@ -253,11 +246,6 @@ keep_tokens(Flight *flight, Dsv3BodyReader *reader, Answer *answer)
 		flight->tokens_size = size;
 	}
 	count = dsv3_body_get_tokens(reader, flight->tokens + flight->n_tokens, count);
-	for (size_t i = 0; i < count; i++)
-	{
-		if (flight->tokens[flight->n_tokens + (int) i] < 0)
-			return "negative token id";
-	}
 	flight->n_tokens += (int) count;
 	answer->new_tokens += (uint32) count;
 	return reader->error;
@@ -333,10 +321,9 @@ take_field(Flight *flight, Dsv3BodyReader *reader, Answer *answer)
 		case DSV3_FIELD_TOKENS:
 			if (reader->value_len % 4 != 0)
 				return "token field is ragged";
-			if (flight->kind == DSV3_REQUEST_TOKENIZE)
+			bad = keep_tokens(flight, reader, answer);
+			if (bad == NULL && answer->kind == DSV3_REQUEST_TOKENIZE)
 				forward(reader, answer);
-			else
-				bad = keep_tokens(flight, reader, answer);
 			break;
 		case DSV3_FIELD_FINISH:
 			answer->counts.finish = dsv3_body_get_u32(reader);
@@ -409,7 +396,7 @@ take_body(Flight *flight, const Dsv3FrameHeader *header, const uint8 *body, Answ
 	if (header->type == DSV3_FRAME_FAIL && (!seen[DSV3_FIELD_SQLSTATE] || answer->error.message[0] == '\0'))
 		return "failure without SQLSTATE or message";
 	if (header->type == DSV3_FRAME_DONE && !seen[DSV3_FIELD_FINISH] &&
-		(flight->kind == DSV3_REQUEST_GENERATE || flight->kind == DSV3_REQUEST_CHAT))
+		(answer->kind == DSV3_REQUEST_GENERATE || answer->kind == DSV3_REQUEST_CHAT))
 		return "end of an answer without its reason";
 	return NULL;
 }
@@ -461,8 +448,7 @@ apply(Dsv3Relay *relay, const Dsv3Ticket *ticket, Flight *flight, uint16 type, A
 }
 
 bool
-dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err,
-					bool *settled)
+dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err)
 {
 	Dsv3Ticket ticket = {(int) (header->request & 0xffff), header->request >> 16};
 	Flight *flight;
@@ -478,7 +464,7 @@ dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8
 	/* A frame may still come for a request that was cancelled. */
 	if (flight->request != ticket.request || !flight->active)
 		return true;
-	if (!dsv3_queue_is_active(&ticket))
+	if (!dsv3_queue_is_active(&ticket, &answer.kind))
 	{
 		if (header->type != DSV3_FRAME_DELTA)
 			land(flight);
@@ -493,7 +479,6 @@ dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8
 		dsv3_error_hint(err, "The engine was killed and is started again; see the server log.");
 		dsv3_queue_fail(&ticket, err, true);
 		land(flight);
-		*settled = true;
 	}
 	else
 		apply(relay, &ticket, flight, header->type, &answer);

@@ -146,7 +146,6 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	slot->database = MyDatabaseId;
 	slot->kind = submission->kind;
 	slot->priority = submission->priority;
-	slot->max_tokens = submission->max_tokens;
 	slot->trace_id = submission->trace_id;
 	slot->submitted_at = GetCurrentTimestamp();
 	slot->sent_at = 0;
@@ -393,7 +392,6 @@ dsv3_queue_detach_supervisor(void)
 	{
 		dsv3_shared->supervisor_pid = 0;
 		dsv3_shared->engine_pid = 0;
-		dsv3_shared->next_start_at = 0;
 		dsv3_shared->engine_state = DSV3_ENGINE_RESTARTING;
 		dsv3_shared->engine_since = GetCurrentTimestamp();
 	}
@@ -408,14 +406,6 @@ dsv3_queue_set_engine(Dsv3EngineState state, int pid)
 		dsv3_shared->engine_since = GetCurrentTimestamp();
 	dsv3_shared->engine_state = state;
 	dsv3_shared->engine_pid = pid;
-	unlock();
-}
-
-void
-dsv3_queue_set_next_start(TimestampTz when)
-{
-	lock();
-	dsv3_shared->next_start_at = when;
 	unlock();
 }
 
@@ -468,10 +458,6 @@ dsv3_queue_sweep(Dsv3Sweep *sweep, bool always)
 
 	sweep->n_stopped = 0;
 	sweep->n_waiting = 0;
-
-	/* Read without the lock, for it is mostly false and this is called for every token: whoever sets it wakes us after. */
-	if (!always && !*(volatile bool *) &dsv3_shared->attention)
-		return false;
 	dsv3_error(&err, DSV3_ERR_CANCELLED, "dsv3 request was ended by dsv3_cancel");
 
 	lock();
@@ -507,7 +493,7 @@ dsv3_queue_sweep(Dsv3Sweep *sweep, bool always)
 }
 
 bool
-dsv3_queue_activate(const Dsv3Ticket *ticket, Dsv3Assignment *assignment)
+dsv3_queue_activate(const Dsv3Ticket *ticket, Size *input_len)
 {
 	Dsv3Slot *slot;
 
@@ -519,9 +505,7 @@ dsv3_queue_activate(const Dsv3Ticket *ticket, Dsv3Assignment *assignment)
 		if (slot->sent_at == 0)
 			slot->sent_at = GetCurrentTimestamp();
 		slot->attempts++;
-		assignment->kind = slot->kind;
-		assignment->max_tokens = slot->max_tokens;
-		assignment->input_len = slot->input.len;
+		*input_len = slot->input.len;
 	}
 	else
 		slot = NULL;
@@ -536,16 +520,18 @@ dsv3_queue_read_input(const Dsv3Ticket *ticket, void *buf)
 }
 
 bool
-dsv3_queue_is_active(const Dsv3Ticket *ticket)
+dsv3_queue_is_active(const Dsv3Ticket *ticket, uint32 *kind)
 {
 	Dsv3Slot *slot;
-	bool active;
 
 	LWLockAcquire(dsv3_lock, LW_SHARED);
 	slot = slot_of(ticket);
-	active = slot && slot->state == DSV3_SLOT_ACTIVE;
+	if (slot && slot->state != DSV3_SLOT_ACTIVE)
+		slot = NULL;
+	if (slot)
+		*kind = slot->kind;
 	unlock();
-	return active;
+	return slot != NULL;
 }
 
 bool

@@ -325,7 +325,7 @@ broken_protocol(void **state)
 	send_frame(&engine, DSV3_FRAME_DONE, 1, no_body, 0);
 	assert_int_equal(finish(&engine), 1);
 
-	start_ready(&engine, "test:delay_ms=100");
+	start_ready(&engine, "test:delay_ms=60000");
 	submit(&engine, 1, "x");
 	submit(&engine, 1, "x");
 	assert_int_equal(finish(&engine), 1);
