@@ -14,6 +14,7 @@ at most 3 % of the time per token and at most 2 ms to the first token. Exit stat
 import argparse
 import os
 import select
+import shutil
 import socket
 import statistics
 import struct
@@ -141,8 +142,7 @@ def main():
     names = ["model_path", "device", "weights", "threads", "kv_cache_size"]
     values = server.ask("SELECT " + ", ".join(f"(SELECT setting FROM pg_settings WHERE name = 'dsv3.{name}')" for name in names))[1]
     settings = dict(zip(names, values.split("|")))
-    executable = os.path.join(subprocess.run([os.environ.get("PG_CONFIG", "pg_config"), "--bindir"], capture_output=True, text=True,
-                                             check=True).stdout.strip(), "dsv3")
+    executable = shutil.which("dsv3")  # with_server.sh puts the server's programs first
     engine = Engine(executable, settings)
 
     first, each, differing = [], [], 0

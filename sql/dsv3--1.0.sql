@@ -122,6 +122,7 @@ CREATE FUNCTION dsv3_health(
 	OUT running pg_catalog.int4,
 	OUT oldest_wait pg_catalog.interval,
 	OUT restarts pg_catalog.int8,
+	OUT next_start_at pg_catalog.timestamptz,
 	OUT last_error pg_catalog.text,
 	OUT last_hint pg_catalog.text,
 	OUT last_error_at pg_catalog.timestamptz,

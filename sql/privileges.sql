@@ -32,9 +32,11 @@ SET dsv3.max_tokens = 3;
 SELECT dsv3_generate('/forever');
 RESET dsv3.max_tokens;
 
--- Paths of the server are not for everyone to read.
+-- Paths of the server are not for everyone to read. (PostgreSQL's message is not the same in all versions.)
+\set VERBOSITY sqlstate
 SHOW dsv3.model_path;
 SHOW dsv3.engine_path;
+\set VERBOSITY default
 SELECT count(*) FROM pg_settings WHERE name IN ('dsv3.model_path', 'dsv3.engine_path');
 RESET ROLE;
 

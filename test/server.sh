@@ -1,7 +1,9 @@
 #!/bin/bash
 #
 # server.sh regress|isolation|pgtap|tap [TEST...]
-#	The tests that need PostgreSQL, on servers of their own: none of them touches an installed or a running one.
+# server.sh bindir
+#	The tests that need PostgreSQL, on servers of their own: none of them touches an installed or a running one. "bindir"
+#	makes the server's files and prints where its programs are.
 #
 # The library and the engine are installed into build/server, together with a copy of the server's programs and links to
 # its other files. PostgreSQL finds its files relative to its programs, so this copy is a complete server of the version
@@ -126,6 +128,10 @@ run_tap()
 }
 
 make_server
+if [ "$suite" = bindir ]; then
+	echo "$root$bindir"
+	exit
+fi
 make_out
 case $suite in
 	regress) run_regress "$pgxs/test/regress/pg_regress" "$PWD" "$@" ;;

@@ -38,3 +38,10 @@ check-tap:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh tap $(or $(TESTS),$(DSV3_TAP))
 
 include test/fuzz/fuzz.mk
+
+# Many sessions for a short while on the tiny model; `make soak` is the long form on the demo model.
+.PHONY: check-soak soak
+check-soak: tiny-model
+	prove test/soak/soak.t
+soak: demo-model
+	SOAK_MODEL=build/demo-model SOAK_SECONDS=600 prove -v test/soak/soak.t

@@ -1,8 +1,8 @@
 #!/bin/bash
 #
 # with_server.sh [-m MODEL] [-c 'name = value']... COMMAND...
-#	Runs COMMAND while a throw-away PostgreSQL server runs that preloads dsv3, and stops and deletes the server afterwards, however
-#	the command ends. The command finds it through PGHOST, PGPORT, PGUSER and PGDATABASE; the database has the extension.
+#	Runs COMMAND while a throw-away PostgreSQL server runs that preloads the dsv3 of this tree (server.sh's copy of the server, not
+#	what is installed), and stops and deletes the server afterwards, however the command ends. The command finds it through PGHOST, PGPORT, PGUSER and PGDATABASE; the database has the extension.
 #	MODEL is a folder or a test model (test:...). With a model the command starts when dsv3_health() says ready. Exit status: the command's; 99 when there was no
 #	server to run it on, whose log is then printed.
 #
@@ -22,7 +22,7 @@ while getopts 'm:c:' option; do
 done
 shift $((OPTIND - 1))
 
-bin=$(pg_bindir) || exit 99
+bin=$("$top/test/server.sh" bindir) || exit 99
 base=$(mktemp -d /tmp/dsv3-server.XXXXXX) || exit 99
 chmod 711 "$base"
 mkdir "$base/home"
@@ -69,16 +69,16 @@ as_server_user "$bin/initdb" -D "$base/home/data" -U postgres -A trust -E UTF8 -
 	[ ${#settings[@]} -eq 0 ] || printf '%s\n' "${settings[@]}"
 } >>"$base/home/data/postgresql.conf"
 
-export PGHOST=$base/home PGPORT=5432 PGUSER=postgres PGDATABASE=test
+export PATH="$bin:$PATH" PGHOST=$base/home PGPORT=5432 PGUSER=postgres PGDATABASE=test
 unset PGSERVICE PGOPTIONS
 as_server_user "$bin/pg_ctl" -D "$base/home/data" -l "$log" -w -t 60 start >/dev/null 2>&1 || no_server "the server does not start"
 {
-	"$bin/psql" -Xqd postgres -c "CREATE DATABASE test" &&
-		"$bin/psql" -Xqc "CREATE EXTENSION dsv3"
+	psql -Xqd postgres -c "CREATE DATABASE test" &&
+		psql -Xqc "CREATE EXTENSION dsv3"
 } || no_server "CREATE EXTENSION failed"
 if [ -n "$model" ]; then
 	for ((i = 0; i < 1200; i++)); do
-		state=$("$bin/psql" -XAtc "SELECT state FROM dsv3_health()")
+		state=$(psql -XAtc "SELECT state FROM dsv3_health()")
 		[ "$state" = ready ] && break
 		[ "$state" = down ] && no_server "the engine is down"
 		sleep 0.1

@@ -127,10 +127,11 @@ model()
 	elif PIP_RETRIES=1 PIP_DEFAULT_TIMEOUT=30 $MAKE demo-model >"$log" 2>&1; then
 		model_dir=$PWD/build/demo-model
 		made=$(grep -c . "$log")
-		if [ "$made" -gt 1 ]; then done_with made; else done_with "there"; fi
+		if [ "$made" -gt 1 ]; then done_with made; else done_with "all there"; fi
 	else
-		printf 'not to be had (%s)\n' "$(grep . "$log" | tail -n 2 | head -n 1 | cut -c 1-100)"
-		begin model "the small random model instead; its answers are noise"
+		echo "not to be had:"
+		grep -v '^make' "$log" | tail -n 3 | cut -c 1-200 | sed 's/^/           /'
+		begin tiny "the small random model instead; its answers are noise"
 		$MAKE tiny-model >"$log" 2>&1 || fail "python3 with numpy must be installed (python3-numpy)"
 		model_dir=$PWD/build/tiny-model
 		done_with

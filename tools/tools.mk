@@ -76,4 +76,4 @@ check-oracle: engine ## compare the engine's logits with the oracle's goldens
 	@PYTHON='$(PYTHON)' prove test/oracle/*.t
 
 check-text: engine build/tiny-model/config.json ## compare dsv3 tokenize with the reference libraries' goldens
-	@PYTHON='$(PYTHON)' prove test/text/tokenizers.t
+	@PYTHON='$(PYTHON)' prove test/text/tokenizers.t test/text/templates.t

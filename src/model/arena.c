@@ -5,6 +5,7 @@
 #include "model/arena.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,24 +37,64 @@ read_number(const char *path, const char *label)
 	return value;
 }
 
+/* What a control group (version 2) at dir may still take; INT64_MAX without a limit. Cached file pages count as used in
+ * the group but give way. */
+static int64_t
+group_room(const char *dir)
+{
+	char path[2 * PATH_MAX + 32];
+	int64_t limit;
+	int64_t used;
+	int64_t cache;
+
+	snprintf(path, sizeof(path), "%s/memory.max", dir);
+	limit = read_number(path, "");
+	snprintf(path, sizeof(path), "%s/memory.current", dir);
+	used = read_number(path, "");
+	snprintf(path, sizeof(path), "%s/memory.stat", dir);
+	cache = read_number(path, "file ");
+	if (limit < 0 || used < 0)
+		return INT64_MAX;
+	if (cache > 0 && cache <= used)
+		used -= cache;
+	return limit > used ? limit - used : 0;
+}
+
+int64_t
+dsv3_groups_room(const char *root, const char *group)
+{
+	char dir[2 * PATH_MAX];
+	int64_t least = INT64_MAX;
+
+	snprintf(dir, sizeof(dir), "%s%s", root, group);
+	do
+	{
+		int64_t room = group_room(dir);
+
+		least = room < least ? room : least;
+		*strrchr(dir, '/') = '\0';
+	} while (strlen(dir) >= strlen(root));
+	return least;
+}
+
 int64_t
 dsv3_memory_available(void)
 {
 	int64_t kilobytes = read_number("/proc/meminfo", "MemAvailable:");
-	int64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
-	int64_t used = read_number("/sys/fs/cgroup/memory.current", "");
-	int64_t cache = read_number("/sys/fs/cgroup/memory.stat", "file ");
 	int64_t available = kilobytes >= 0 ? kilobytes * 1024 : INT64_MAX;
+	int64_t room = INT64_MAX;
+	char line[PATH_MAX];
+	FILE *file = fopen("/proc/self/cgroup", "re");
 
-	/* Cached file pages count as used in the control group but give way. */
-	if (limit >= 0 && used >= 0)
+	while (file && fgets(line, sizeof(line), file))
 	{
-		int64_t room = limit - used + (cache > 0 ? cache : 0);
-
-		if (room < available)
-			available = room > 0 ? room : 0;
+		line[strcspn(line, "\n")] = '\0';
+		if (strncmp(line, "0::/", 4) == 0)
+			room = dsv3_groups_room("/sys/fs/cgroup", line + 3);
 	}
-	return available;
+	if (file)
+		fclose(file);
+	return room < available ? room : available;
 }
 
 /* Map a chunk of at least size bytes and put it in front. */

@@ -39,4 +39,8 @@ extern void dsv3_arena_free(Dsv3Arena *arena);
 /* Bytes a process can still allocate before the machine or its control group runs out; INT64_MAX when unknown. */
 extern int64_t dsv3_memory_available(void);
 
+/* The part of it that control groups (version 2) decide: the least room of root/group and the groups it lies in. root
+ * is an absolute path, group begins with a slash. */
+extern int64_t dsv3_groups_room(const char *root, const char *group);
+
 #endif /* DSV3_ARENA_H */

@@ -87,6 +87,31 @@ reads_all_stats(void)
 	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
 
+/* As jsonb, or NULL if it is not JSON (or has a character that the database encoding does not have): these functions
+ * must have an answer whatever the engine sends. The parser allocates memory and does nothing else, so its error can be
+ * caught without a subtransaction. */
+static Jsonb *
+parse_json(char *text)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Jsonb *volatile value = NULL;
+
+	PG_TRY();
+	{
+		value = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION &&
+			ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_PROGRAM_LIMIT_EXCEEDED)
+			PG_RE_THROW();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return value;
+}
+
 /* A JSON text that the engine sent about itself; NULL when there is none, or it is not an object. */
 static Jsonb *
 engine_json(const char *json)
@@ -101,8 +126,8 @@ engine_json(const char *json)
 	text = dsv3_text_from_utf8(json, strlen(json), &len, &failure);
 	if (text == NULL)
 		return NULL;
-	value = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
-	return JB_ROOT_IS_OBJECT(value) ? value : NULL;
+	value = parse_json(text);
+	return value && JB_ROOT_IS_OBJECT(value) ? value : NULL;
 }
 
 /* A key of it as text, or NULL. */
@@ -210,6 +235,7 @@ health_without_preload(FunctionCallInfo fcinfo)
 		add(&row, Int32GetDatum(0), false); /* queued, running */
 	add(&row, (Datum) 0, true);             /* oldest_wait */
 	add_int(&row, 0);                       /* restarts */
+	add(&row, (Datum) 0, true);             /* next_start_at */
 	add_text(&row, "dsv3 must be loaded via shared_preload_libraries");
 	add_text(&row, "Add dsv3 to shared_preload_libraries in postgresql.conf and restart the server.");
 	add(&row, (Datum) 0, true); /* last_error_at */
@@ -250,6 +276,7 @@ dsv3_health_1_0(PG_FUNCTION_ARGS)
 								TimestampTzGetDatum(now->oldest)),
 			false);
 	add_int(&row, (int64) now->shared.engine_restarts);
+	add_time(&row, now->shared.next_start_at);
 	add_last_error(&row, &now->shared, supervised ? NULL : "dsv3 supervisor is not running");
 	add(&row, Int32GetDatum(now->shared.engine_pid), now->shared.engine_pid == 0);
 	add_text(&row, DSV3_VERSION);

@@ -9,7 +9,7 @@
  * ends outside a transaction. Releasing gives up the slot: at once if the engine does not have the request, else
  * through the supervisor, which makes the engine stop.
  *
- * Waiting: the backend sleeps on its own latch, looks at its slot after each wake-up, and every half second asks
+ * Waiting: the backend sleeps on its own latch, looks at its slot after each wake-up, and every quarter of a second asks
  * whether its client is still there, because a query nobody waits for should not occupy the engine.
  *
  * Memory of a call is in TopMemoryContext, since it must outlive the contexts of an aborted statement until its
@@ -30,7 +30,7 @@
 #include "pg/queue.h"
 #include "pg/text.h"
 
-#define CLIENT_CHECK_MS 500
+#define CLIENT_CHECK_MS 250
 
 struct Dsv3Call
 {
@@ -41,11 +41,13 @@ struct Dsv3Call
 	Dsv3Counts counts;
 	int timeout_ms;
 	instr_time started;
-	instr_time checked; /* when the client was last seen */
 };
 
 static dlist_head calls = DLIST_STATIC_INIT(calls);
 static bool callbacks_registered;
+
+/* When the client was last seen to be there, in this or an earlier call; zero before the first. */
+static instr_time client_seen;
 
 static uint32 wait_event_queued;
 static uint32 wait_event_running;
@@ -233,6 +235,7 @@ dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
 {
 	Dsv3Submission submission = {.kind = request->kind,
 								 .priority = (uint32) request->priority,
+								 .max_tokens = request->max_tokens,
 								 .notify = request->stream,
 								 .role = GetUserId(),
 								 .traceparent = request->traceparent};
@@ -247,7 +250,7 @@ dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
 
 	dsv3_body_init(&writer, NULL, 0);
 	write_request(&writer, request);
-	if (writer.overflow || writer.len > DSV3_FRAME_MAX_BODY - 8 * 1024 * 1024)
+	if (writer.overflow || writer.len > DSV3_MAX_INPUT_BYTES + 1024 * 1024)
 	{
 		/* Room is kept for the tokens that a restart may have to repeat. */
 		dsv3_error(&failure->error, DSV3_ERR_TOO_LARGE, "request is too long for the dsv3 engine");
@@ -270,7 +273,6 @@ dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
 	call->trace_id = submission.trace_id;
 	call->timeout_ms = request->timeout_ms;
 	INSTR_TIME_SET_CURRENT(call->started);
-	call->checked = call->started;
 	if (!dsv3_queue_submit(&submission, &call->ticket, &failure->error))
 	{
 		pfree(call);
@@ -296,11 +298,11 @@ elapsed_ms(instr_time since)
 
 /* Throws if the client has gone. Like CHECK_FOR_INTERRUPTS it may swallow a latch, so the slot is looked at after it. */
 static void
-check_client(Dsv3Call *call)
+check_client(void)
 {
-	if (MyProcPort == NULL || elapsed_ms(call->checked) < CLIENT_CHECK_MS)
+	if (MyProcPort == NULL || elapsed_ms(client_seen) < CLIENT_CHECK_MS)
 		return;
-	INSTR_TIME_SET_CURRENT(call->checked);
+	INSTR_TIME_SET_CURRENT(client_seen);
 	if (!pq_check_connection())
 	{
 		ClientConnectionLost = true;
@@ -398,7 +400,7 @@ dsv3_call_wait(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure
 														: DSV3_WAIT_EVENT(wait_event_running, "Dsv3Running"));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		check_client(call);
+		check_client();
 	}
 }
 

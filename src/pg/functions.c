@@ -77,17 +77,47 @@ answer_text(const Dsv3Answer *answer, Datum *result, Dsv3Failure *failure)
 	return true;
 }
 
+/* Where a JSON text spells the character U+0000, from a position on; json.len: nowhere. Only an escape can. */
+static Size
+find_zero(Dsv3Text json, Size from)
+{
+	for (Size i = from; i + 5 < json.len; i++)
+	{
+		if (json.data[i] != '\\')
+			continue;
+		if (memcmp(json.data + i + 1, "u0000", 5) == 0)
+			return i;
+		i++; /* the escaped character: the second of two backslashes opens nothing */
+	}
+	return json.len;
+}
+
 /* A JSON text of the engine as jsonb; false: failure. Raises if it is not JSON. */
 static bool
 answer_json(Dsv3Text json, Datum *result, Dsv3Failure *failure)
 {
 	Size len;
-	char *text = dsv3_text_from_utf8(json.data, json.len, &len, failure);
+	char *text;
 
+	if (find_zero(json, 0) < json.len)
+		return dsv3_text_zero(failure);
+	text = dsv3_text_from_utf8(json.data, json.len, &len, failure);
 	if (text == NULL)
 		return false;
 	*result = DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
 	return true;
+}
+
+/* The same for log probabilities: a token that was only thought of does not fail the answer, its U+0000 becomes U+FFFD. */
+static bool
+answer_logprobs(Dsv3Text json, Datum *result, Dsv3Failure *failure)
+{
+	char *copy = pnstrdup(json.data, json.len);
+	Dsv3Text text = {copy, json.len};
+
+	for (Size i = 0; (i = find_zero(text, i)) < text.len;)
+		memcpy(copy + i, "\\ufffd", 6);
+	return answer_json(text, result, failure);
 }
 
 /* dsv3_generate(prompt, input, system, max_tokens, temperature, seed, options) -> text */
@@ -153,7 +183,7 @@ dsv3_try_generate_1_0(PG_FUNCTION_ARGS)
 	values[8] = UUIDPGetDatum(&answer.trace_id);
 	nulls[8] = !answer.has_trace_id;
 	if (ok && answer.logprobs_json.data)
-		nulls[9] = !answer_json(answer.logprobs_json, &values[9], &failure);
+		nulls[9] = !answer_logprobs(answer.logprobs_json, &values[9], &failure);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }
 
@@ -211,7 +241,7 @@ dsv3_chat_1_0(PG_FUNCTION_ARGS)
 				result, "finish_reason",
 				DirectFunctionCall1(
 					jsonb_in, CStringGetDatum(psprintf("\"%s\"", dsv3_finish_name(answer.counts.finish)))));
-			if (answer.logprobs_json.data && answer_json(answer.logprobs_json, &logprobs, &failure))
+			if (answer.logprobs_json.data && answer_logprobs(answer.logprobs_json, &logprobs, &failure))
 				result = with_key(result, "logprobs", logprobs);
 			return result;
 		}
@@ -288,8 +318,13 @@ dsv3_detokenize_1_0(PG_FUNCTION_ARGS)
 						errmsg("array of %zu tokens is longer than dsv3.max_input_bytes (%d)",
 							   request.n_tokens, dsv3_guc_max_input_bytes),
 						errhint("Split the array, or have a superuser raise dsv3.max_input_bytes.")));
-	if (!dsv3_run(&request, &answer, &failure) || !answer_text(&answer, &result, &failure))
+	if (!dsv3_run(&request, &answer, &failure))
 		dsv3_raise(&failure);
+	if (!answer_text(&answer, &result, &failure))
+	{
+		dsv3_error_hint(&failure.error, "Leave out the tokens of that character.");
+		dsv3_raise(&failure);
+	}
 	return result;
 }
 

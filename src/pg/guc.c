@@ -13,7 +13,6 @@
 
 #include <limits.h>
 
-#include "common/protocol.h"
 #include "pg/guc.h"
 
 char *dsv3_guc_model_path;
@@ -180,8 +179,8 @@ static void
 define_guard_rails(void)
 {
 	DefineCustomIntVariable("dsv3.max_input_bytes", "Longest input of one request.", NULL,
-							&dsv3_guc_max_input_bytes, 16 * 1024 * 1024, 1, DSV3_FRAME_MAX_BODY - 1024 * 1024,
-							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+							&dsv3_guc_max_input_bytes, 16 * 1024 * 1024, 1, DSV3_MAX_INPUT_BYTES, PGC_SUSET,
+							GUC_UNIT_BYTE, NULL, NULL, NULL);
 	DefineCustomIntVariable("dsv3.max_output_tokens", "Highest max_tokens a request may ask for.", NULL,
 							&dsv3_guc_max_output_tokens, 4096, 1, 1048576, PGC_SUSET, 0, NULL, NULL, NULL);
 }

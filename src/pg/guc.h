@@ -14,6 +14,10 @@ typedef enum Dsv3OnError
 	DSV3_ON_ERROR_NULL,
 } Dsv3OnError;
 
+/* Highest dsv3.max_input_bytes: a frame less the tokens that a restart may have to repeat (4 MB at the highest
+ * dsv3.max_output_tokens) and the fields around the texts. */
+#define DSV3_MAX_INPUT_BYTES (58 * 1024 * 1024)
+
 /* As on the wire (DSV3_FIELD_PRIORITY). */
 typedef enum Dsv3Priority
 {

@@ -8,9 +8,10 @@
  * the caller sees one text.
  *
  * A request may itself be what ends the engine. `deaths` counts the ends a request has seen since it last made progress
- * (a token, or its end). One with two or more is a suspect. Suspects are given out before all others, fewest deaths
- * first, one at a time, and nothing joins until the suspect has made progress; so an innocent request, which makes
- * progress when it runs, loses its deaths, and the guilty one collects them until it is refused. The others survive.
+ * (a token, or its end). One with two or more, or with the last it is allowed, is a suspect. Suspects are given out
+ * before all others, fewest deaths first, one at a time, and nothing joins until the suspect has made progress; so an
+ * innocent request, which makes progress when it runs, loses its deaths, and the guilty one collects them until it is
+ * refused. The others survive.
  *
  * On the wire a request is (request << 16 | slot): found without a search, and never met twice.
  *
@@ -26,19 +27,20 @@
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 
+#include "pg/guc.h"
 #include "pg/inflight.h"
 #include "pg/queue.h"
 
-#define SUSPECT_DEATHS 2
-#define PENDING_MAX    (64 * 1024)   /* do not start another SUBMIT behind so much unsent output */
-#define TOKENS_MAX     (4 * 1048576) /* more than any max_tokens: an engine that sends more is broken */
-#define FIELD_LIMIT    128
+#define PENDING_MAX (64 * 1024) /* do not start another SUBMIT behind so much unsent output */
+#define FIELD_LIMIT 128
 
 typedef struct Flight
 {
 	uint64 request; /* 0: none known for this slot */
 	bool active;    /* the engine has it */
 	int deaths;
+	uint32 kind;
+	uint32 max_tokens;
 	int32 *tokens; /* delivered so far; kept while the slot is reused, to spare allocations */
 	int n_tokens;
 	int tokens_size;
@@ -106,6 +108,12 @@ flight_of(const Dsv3Ticket *ticket)
 
 /* ---- giving out ---- */
 
+static bool
+is_suspect(int deaths)
+{
+	return deaths >= Max(Min(2, dsv3_guc_request_retries), 1);
+}
+
 /* Suspects first, fewest deaths first; then by priority; then in order of arrival. */
 static int
 compare_waiting(const void *a, const void *b)
@@ -114,8 +122,8 @@ compare_waiting(const void *a, const void *b)
 	const Dsv3Waiting *y = b;
 	int dx = flight_of(&x->ticket)->deaths;
 	int dy = flight_of(&y->ticket)->deaths;
-	bool sx = dx >= SUSPECT_DEATHS;
-	bool sy = dy >= SUSPECT_DEATHS;
+	bool sx = is_suspect(dx);
+	bool sy = is_suspect(dy);
 
 	if (sx != sy)
 		return sx ? -1 : 1;
@@ -130,23 +138,25 @@ static void
 send_request(Dsv3Relay *relay, const Dsv3Ticket *ticket, Flight *flight)
 {
 	Dsv3BodyWriter writer;
-	Size input_len;
+	Dsv3Assignment assignment;
 	Size resume_len = 0;
 	uint8 *body;
 
-	if (!dsv3_queue_activate(ticket, &input_len))
+	if (!dsv3_queue_activate(ticket, &assignment))
 		return;
+	flight->kind = assignment.kind;
+	flight->max_tokens = assignment.max_tokens;
 	if (flight->n_tokens > 0)
 	{
 		dsv3_body_init(&writer, NULL, 0);
 		dsv3_body_tokens(&writer, DSV3_FIELD_RESUME, flight->tokens, (size_t) flight->n_tokens);
 		resume_len = writer.len;
 	}
-	body = dsv3_relay_reserve(relay, DSV3_FRAME_SUBMIT, wire_id(ticket), input_len + resume_len);
+	body = dsv3_relay_reserve(relay, DSV3_FRAME_SUBMIT, wire_id(ticket), assignment.input_len + resume_len);
 	dsv3_queue_read_input(ticket, body);
 	if (resume_len > 0)
 	{
-		dsv3_body_init(&writer, body + input_len, resume_len);
+		dsv3_body_init(&writer, body + assignment.input_len, resume_len);
 		dsv3_body_tokens(&writer, DSV3_FIELD_RESUME, flight->tokens, (size_t) flight->n_tokens);
 	}
 	flight->active = true;
@@ -158,7 +168,7 @@ suspect_in_flight(void)
 {
 	for (int i = 0; i < dsv3_shared->n_slots; i++)
 	{
-		if (flights[i].active && flights[i].deaths >= SUSPECT_DEATHS)
+		if (flights[i].active && is_suspect(flights[i].deaths))
 			return true;
 	}
 	return false;
@@ -200,7 +210,6 @@ dsv3_inflight_serve(Dsv3Relay *relay, bool ready)
 /* A frame's fields as far as they matter here. */
 typedef struct Answer
 {
-	uint32 kind; /* of the request */
 	Dsv3Counts counts;
 	uint32 new_tokens;
 	StringInfoData output; /* fields for the caller */
@@ -231,10 +240,8 @@ keep_tokens(Flight *flight, Dsv3BodyReader *reader, Answer *answer)
 {
 	size_t count = reader->value_len / 4;
 
-	if (answer->kind == DSV3_REQUEST_TOKENIZE)
-		return NULL;
-	if (count > (size_t) (TOKENS_MAX - flight->n_tokens))
-		return "too many tokens";
+	if (count > flight->max_tokens - (size_t) flight->n_tokens)
+		return "more tokens than were asked for";
 	if (flight->n_tokens + (int) count > flight->tokens_size)
 	{
 		int size = Max(flight->n_tokens + (int) count, Max(64, 2 * flight->tokens_size));
@@ -246,6 +253,11 @@ keep_tokens(Flight *flight, Dsv3BodyReader *reader, Answer *answer)
 		flight->tokens_size = size;
 	}
 	count = dsv3_body_get_tokens(reader, flight->tokens + flight->n_tokens, count);
+	for (size_t i = 0; i < count; i++)
+	{
+		if (flight->tokens[flight->n_tokens + (int) i] < 0)
+			return "negative token id";
+	}
 	flight->n_tokens += (int) count;
 	answer->new_tokens += (uint32) count;
 	return reader->error;
@@ -321,9 +333,10 @@ take_field(Flight *flight, Dsv3BodyReader *reader, Answer *answer)
 		case DSV3_FIELD_TOKENS:
 			if (reader->value_len % 4 != 0)
 				return "token field is ragged";
-			bad = keep_tokens(flight, reader, answer);
-			if (bad == NULL && answer->kind == DSV3_REQUEST_TOKENIZE)
+			if (flight->kind == DSV3_REQUEST_TOKENIZE)
 				forward(reader, answer);
+			else
+				bad = keep_tokens(flight, reader, answer);
 			break;
 		case DSV3_FIELD_FINISH:
 			answer->counts.finish = dsv3_body_get_u32(reader);
@@ -396,7 +409,7 @@ take_body(Flight *flight, const Dsv3FrameHeader *header, const uint8 *body, Answ
 	if (header->type == DSV3_FRAME_FAIL && (!seen[DSV3_FIELD_SQLSTATE] || answer->error.message[0] == '\0'))
 		return "failure without SQLSTATE or message";
 	if (header->type == DSV3_FRAME_DONE && !seen[DSV3_FIELD_FINISH] &&
-		(answer->kind == DSV3_REQUEST_GENERATE || answer->kind == DSV3_REQUEST_CHAT))
+		(flight->kind == DSV3_REQUEST_GENERATE || flight->kind == DSV3_REQUEST_CHAT))
 		return "end of an answer without its reason";
 	return NULL;
 }
@@ -448,7 +461,8 @@ apply(Dsv3Relay *relay, const Dsv3Ticket *ticket, Flight *flight, uint16 type, A
 }
 
 bool
-dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err)
+dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err,
+					bool *settled)
 {
 	Dsv3Ticket ticket = {(int) (header->request & 0xffff), header->request >> 16};
 	Flight *flight;
@@ -464,7 +478,7 @@ dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8
 	/* A frame may still come for a request that was cancelled. */
 	if (flight->request != ticket.request || !flight->active)
 		return true;
-	if (!dsv3_queue_is_active(&ticket, &answer.kind))
+	if (!dsv3_queue_is_active(&ticket))
 	{
 		if (header->type != DSV3_FRAME_DELTA)
 			land(flight);
@@ -479,6 +493,7 @@ dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8
 		dsv3_error_hint(err, "The engine was killed and is started again; see the server log.");
 		dsv3_queue_fail(&ticket, err, true);
 		land(flight);
+		*settled = true;
 	}
 	else
 		apply(relay, &ticket, flight, header->type, &answer);

@@ -22,11 +22,11 @@ extern int dsv3_inflight_count(void);
 extern void dsv3_inflight_serve(Dsv3Relay *relay, bool ready);
 
 /* A DELTA, DONE or FAIL frame with a request. False: the frame is not what an engine may send; err says what is wrong,
- * and the request it names, if any, has failed with it. */
-extern bool
-dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err);
+ * and *settled that the request it names has failed with it. */
+extern bool dsv3_inflight_frame(Dsv3Relay *relay, const Dsv3FrameHeader *header, const uint8 *body,
+								Dsv3Error *err, bool *settled);
 
-/* The stream is damaged and no frame can be read any more. If the engine had one request only, that one fails. */
+/* The engine sent what cannot be told to belong to a request. If the engine had one request only, that one fails. */
 extern void dsv3_inflight_blame(const Dsv3Error *err);
 
 /* The engine is gone: what it had waits for the next one, or fails if it has seen too many ends. */

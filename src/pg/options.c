@@ -11,14 +11,17 @@
 
 #include <math.h>
 
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
+#include "pg/guc.h"
 #include "pg/options.h"
 #include "pg/text.h"
 
-#define EVERYWHERE   (DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_TRY | DSV3_OPTIONS_STREAM | DSV3_OPTIONS_CHAT)
-#define LOGPROBS_MAX 20
+#define EVERYWHERE     (DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_TRY | DSV3_OPTIONS_STREAM | DSV3_OPTIONS_CHAT)
+#define LOGPROBS_MAX   20
+#define NAME_SHOWN_MAX 64 /* bytes of an unknown key in the error */
 
 typedef void (*OptionSetter)(Dsv3Request *request, const char *name, const JsonbValue *value);
 
@@ -265,6 +268,8 @@ static const struct
 static void
 raise_unknown_option(const char *name, Dsv3OptionsOf function)
 {
+	int len = (int) strlen(name);
+	int shown = pg_mbcliplen(name, len, NAME_SHOWN_MAX);
 	StringInfoData valid;
 
 	initStringInfo(&valid);
@@ -273,7 +278,8 @@ raise_unknown_option(const char *name, Dsv3OptionsOf function)
 		if (options_table[i].functions & function)
 			appendStringInfo(&valid, "%s%s", valid.len > 0 ? ", " : "", options_table[i].name);
 	}
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unrecognized option \"%s\"", name),
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("unrecognized option \"%s%s\"", pnstrdup(name, shown), shown < len ? "..." : ""),
 					errhint("Valid options are: %s.", valid.data)));
 }
 
@@ -299,9 +305,16 @@ dsv3_options_apply(Dsv3Request *request, Jsonb *options, Dsv3OptionsOf function)
 	JsonbIteratorToken token;
 	JsonbValue value;
 	const char *name = "";
+	Size size = VARSIZE(options) - VARHDRSZ;
 
 	if (!JB_ROOT_IS_OBJECT(options))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("options must be a JSON object")));
+	/* Stop strings and tools go to the engine as the input does. */
+	if (size > (Size) dsv3_guc_max_input_bytes)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("options of %zu bytes are longer than dsv3.max_input_bytes (%d)", size,
+							   dsv3_guc_max_input_bytes),
+						errhint("Shorten the options, or have a superuser raise dsv3.max_input_bytes.")));
 	it = JsonbIteratorInit(&options->root);
 	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
 	{

@@ -146,6 +146,7 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	slot->database = MyDatabaseId;
 	slot->kind = submission->kind;
 	slot->priority = submission->priority;
+	slot->max_tokens = submission->max_tokens;
 	slot->trace_id = submission->trace_id;
 	slot->submitted_at = GetCurrentTimestamp();
 	slot->sent_at = 0;
@@ -392,6 +393,7 @@ dsv3_queue_detach_supervisor(void)
 	{
 		dsv3_shared->supervisor_pid = 0;
 		dsv3_shared->engine_pid = 0;
+		dsv3_shared->next_start_at = 0;
 		dsv3_shared->engine_state = DSV3_ENGINE_RESTARTING;
 		dsv3_shared->engine_since = GetCurrentTimestamp();
 	}
@@ -406,6 +408,14 @@ dsv3_queue_set_engine(Dsv3EngineState state, int pid)
 		dsv3_shared->engine_since = GetCurrentTimestamp();
 	dsv3_shared->engine_state = state;
 	dsv3_shared->engine_pid = pid;
+	unlock();
+}
+
+void
+dsv3_queue_set_next_start(TimestampTz when)
+{
+	lock();
+	dsv3_shared->next_start_at = when;
 	unlock();
 }
 
@@ -458,6 +468,10 @@ dsv3_queue_sweep(Dsv3Sweep *sweep, bool always)
 
 	sweep->n_stopped = 0;
 	sweep->n_waiting = 0;
+
+	/* Read without the lock, for it is mostly false and this is called for every token: whoever sets it wakes us after. */
+	if (!always && !*(volatile bool *) &dsv3_shared->attention)
+		return false;
 	dsv3_error(&err, DSV3_ERR_CANCELLED, "dsv3 request was ended by dsv3_cancel");
 
 	lock();
@@ -493,7 +507,7 @@ dsv3_queue_sweep(Dsv3Sweep *sweep, bool always)
 }
 
 bool
-dsv3_queue_activate(const Dsv3Ticket *ticket, Size *input_len)
+dsv3_queue_activate(const Dsv3Ticket *ticket, Dsv3Assignment *assignment)
 {
 	Dsv3Slot *slot;
 
@@ -505,7 +519,9 @@ dsv3_queue_activate(const Dsv3Ticket *ticket, Size *input_len)
 		if (slot->sent_at == 0)
 			slot->sent_at = GetCurrentTimestamp();
 		slot->attempts++;
-		*input_len = slot->input.len;
+		assignment->kind = slot->kind;
+		assignment->max_tokens = slot->max_tokens;
+		assignment->input_len = slot->input.len;
 	}
 	else
 		slot = NULL;
@@ -520,18 +536,16 @@ dsv3_queue_read_input(const Dsv3Ticket *ticket, void *buf)
 }
 
 bool
-dsv3_queue_is_active(const Dsv3Ticket *ticket, uint32 *kind)
+dsv3_queue_is_active(const Dsv3Ticket *ticket)
 {
 	Dsv3Slot *slot;
+	bool active;
 
 	LWLockAcquire(dsv3_lock, LW_SHARED);
 	slot = slot_of(ticket);
-	if (slot && slot->state != DSV3_SLOT_ACTIVE)
-		slot = NULL;
-	if (slot)
-		*kind = slot->kind;
+	active = slot && slot->state == DSV3_SLOT_ACTIVE;
 	unlock();
-	return slot != NULL;
+	return active;
 }
 
 bool

@@ -21,6 +21,7 @@ typedef struct Dsv3Submission
 {
 	uint32 kind;
 	uint32 priority;
+	uint32 max_tokens;
 	bool notify;
 	Oid role;
 	pg_uuid_t trace_id;
@@ -73,6 +74,7 @@ extern bool dsv3_queue_cancel(const pg_uuid_t *trace_id, bool (*may_cancel)(Oid 
 extern void dsv3_queue_attach_supervisor(void); /* settles what a former supervisor left */
 extern void dsv3_queue_detach_supervisor(void);
 extern void dsv3_queue_set_engine(Dsv3EngineState state, int pid);
+extern void dsv3_queue_set_next_start(TimestampTz when);
 extern void dsv3_queue_set_last_error(const Dsv3Error *err);
 extern void dsv3_queue_set_model_json(const void *json, Size len);
 extern void dsv3_queue_set_stats_json(const void *json, Size len);
@@ -97,13 +99,21 @@ typedef struct Dsv3Sweep
  * for attention since the last time, unless `always`. */
 extern bool dsv3_queue_sweep(Dsv3Sweep *sweep, bool always);
 
+/* What the supervisor must know of a request. */
+typedef struct Dsv3Assignment
+{
+	uint32 kind;
+	uint32 max_tokens;
+	Size input_len;
+} Dsv3Assignment;
+
 /* QUEUED -> ACTIVE; false if the owner took it back. The input is then read without the lock, until the supervisor
  * itself moves the slot on. */
-extern bool dsv3_queue_activate(const Dsv3Ticket *ticket, Size *input_len);
+extern bool dsv3_queue_activate(const Dsv3Ticket *ticket, Dsv3Assignment *assignment);
 extern void dsv3_queue_read_input(const Dsv3Ticket *ticket, void *buf);
 
 /* On an ACTIVE slot; false when the ticket is stale or its owner has left. */
-extern bool dsv3_queue_is_active(const Dsv3Ticket *ticket, uint32 *kind);
+extern bool dsv3_queue_is_active(const Dsv3Ticket *ticket);
 extern bool dsv3_queue_finish(const Dsv3Ticket *ticket, const Dsv3Counts *counts);
 extern bool dsv3_queue_requeue(const Dsv3Ticket *ticket);
 

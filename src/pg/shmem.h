@@ -90,6 +90,7 @@ typedef struct Dsv3Slot
 	Oid database;
 	uint32 kind; /* Dsv3RequestKind */
 	uint32 priority;
+	uint32 max_tokens; /* 0: the request makes none */
 	pg_uuid_t trace_id;
 	char traceparent[56];
 	char preview[DSV3_PREVIEW_BYTES]; /* start of the prompt, UTF-8 */
@@ -143,6 +144,7 @@ typedef struct Dsv3Shared
 	TimestampTz engine_since; /* of engine_state */
 	int engine_pid;           /* 0: none */
 	uint64 engine_restarts;
+	TimestampTz next_start_at; /* when the next start is due; 0: none is */
 	Dsv3Error last_error;
 	TimestampTz last_error_at;             /* 0: none */
 	char model_json[DSV3_ENGINE_JSON_MAX]; /* UTF-8; empty until the first READY */

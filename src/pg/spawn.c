@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -121,6 +122,8 @@ run_child(const char *program, char *const *argv, char *const *env, int socket_f
 	if (dup2(null_fd, 0) < 0 || dup2(null_fd, 1) < 0 || dup2(log_fd, 2) < 0 || dup2(socket_fd, 3) < 0)
 		_exit(EXEC_FAILED);
 	close_from(4);
+	if (chdir("/") != 0)
+		_exit(EXEC_FAILED); /* nothing of ours must depend on the data directory */
 
 	(void) setrlimit(RLIMIT_CORE, &no_core);
 	oom_fd = open("/proc/self/oom_score_adj", O_WRONLY);
@@ -317,6 +320,17 @@ log_line(Dsv3Child *child)
 		child->suppressed++;
 }
 
+static void
+end_log(Dsv3Child *child)
+{
+	log_line(child);
+	if (child->suppressed > 0)
+		ereport(LOG, (errmsg("dsv3 engine: %d further lines were suppressed", child->suppressed)));
+	child->suppressed = 0;
+	close(child->log_fd);
+	child->log_fd = -1;
+}
+
 bool
 dsv3_child_read_log(Dsv3Child *child)
 {
@@ -332,12 +346,7 @@ dsv3_child_read_log(Dsv3Child *child)
 			return true;
 		if (n <= 0)
 		{
-			log_line(child);
-			if (child->suppressed > 0)
-				ereport(LOG, (errmsg("dsv3 engine: %d further lines were suppressed", child->suppressed)));
-			child->suppressed = 0;
-			close(child->log_fd);
-			child->log_fd = -1;
+			end_log(child);
 			return false;
 		}
 		for (ssize_t i = 0; i < n; i++)
@@ -349,6 +358,17 @@ dsv3_child_read_log(Dsv3Child *child)
 		}
 	}
 	return true;
+}
+
+void
+dsv3_child_close_log(Dsv3Child *child)
+{
+	int pending;
+
+	while (child->log_fd >= 0 && ioctl(child->log_fd, FIONREAD, &pending) == 0 && pending > 0)
+		(void) dsv3_child_read_log(child);
+	if (child->log_fd >= 0)
+		end_log(child);
 }
 
 void

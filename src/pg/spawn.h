@@ -43,6 +43,9 @@ extern void dsv3_child_stop(Dsv3Child *child);
 /* Copy what it wrote on stderr to the server log; false at end of file, and the descriptor is closed. */
 extern bool dsv3_child_read_log(Dsv3Child *child);
 
+/* Copy what is there and close; for a child that has ended, whose own children might hold the pipe open. */
+extern void dsv3_child_close_log(Dsv3Child *child);
+
 /* "exit status 1", "signal 9 (Killed)". */
 extern void dsv3_child_describe(int status, char *buf, Size size);
 

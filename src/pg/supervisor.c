@@ -22,7 +22,6 @@
 #include "pg/compat.h"
 
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,9 +119,6 @@ close_engine(void)
 		FreeWaitEventSet(self.events);
 	self.events = NULL;
 	dsv3_relay_close(&self.relay);
-	if (self.child.log_fd >= 0)
-		close(self.child.log_fd);
-	self.child.log_fd = -1;
 	self.ready = false;
 	self.doomed = false;
 	self.eof_at = 0;
@@ -141,6 +137,7 @@ schedule_start(int64 now)
 	delay = Min(delay, (int64) dsv3_guc_engine_restart_delay_max);
 	self.ends++;
 	self.next_start = now + delay;
+	dsv3_queue_set_next_start(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay));
 	ereport(LOG, (errmsg("dsv3 engine will be started again in " INT64_FORMAT " ms", delay)));
 }
 
@@ -172,14 +169,7 @@ engine_ended(int pid, int status)
 	/* What it sent before it ended still counts: an answer may be complete. */
 	if (!self.doomed && !self.eof_at)
 		read_frames();
-	while (self.child.log_fd >= 0 && dsv3_child_read_log(&self.child))
-	{
-		/* A process of the engine's could hold the pipe open: take only what is there. */
-		int pending;
-
-		if (ioctl(self.child.log_fd, FIONREAD, &pending) != 0 || pending == 0)
-			break;
-	}
+	dsv3_child_close_log(&self.child);
 	dsv3_child_describe(status, how, sizeof(how));
 	ereport(
 		LOG,
@@ -269,6 +259,7 @@ start_engine(void)
 
 	engine_program(program, sizeof(program));
 	self.next_start = 0;
+	dsv3_queue_set_next_start(0);
 	if (dsv3_guc_model_path[0] == '\0')
 	{
 		dsv3_error(&err, DSV3_ERR_NOT_IN_STATE, "dsv3.model_path is not set");
@@ -403,9 +394,10 @@ take_pong(const Dsv3FrameHeader *header, const uint8 *body)
 	return reader.error == NULL;
 }
 
-/* One frame; false: not what an engine may send now. err is set when more is known. */
+/* One frame; false: not what an engine may send now. Then err may say more, and *settled that the request it concerns has
+ * been told. */
 static bool
-handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err)
+handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err, bool *settled)
 {
 	Size len;
 	const uint8 *json;
@@ -424,10 +416,10 @@ handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err)
 		case DSV3_FRAME_FAIL:
 			if (header->request == 0)
 				return start_failed(header, body);
-			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err);
+			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err, settled);
 		case DSV3_FRAME_DELTA:
 		case DSV3_FRAME_DONE:
-			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err);
+			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err, settled);
 		default:
 			return false;
 	}
@@ -443,6 +435,7 @@ read_frames(void)
 		const uint8 *body;
 		const char *bad;
 		Dsv3Error err;
+		bool settled = false;
 
 		if (result == DSV3_READ_AGAIN)
 			return;
@@ -456,9 +449,10 @@ read_frames(void)
 			dsv3_error(&err, DSV3_ERR_PROTOCOL, "dsv3 engine sent an unexpected frame of type %u",
 					   header.type);
 			self.unanswered_since = 0;
-			if (!handle_frame(&header, body, &err))
+			if (!handle_frame(&header, body, &err, &settled))
 			{
-				dsv3_inflight_blame(&err);
+				if (!settled)
+					dsv3_inflight_blame(&err);
 				doom(err.message);
 				return;
 			}
@@ -621,6 +615,7 @@ on_exit_of_supervisor(int code, Datum arg)
 	/* Before PostgreSQL 18 the locks held at the time of an error are not released yet. */
 	LWLockReleaseAll();
 	dsv3_child_stop(&self.child);
+	dsv3_child_close_log(&self.child);
 	dsv3_queue_detach_supervisor();
 }
 

@@ -23,6 +23,21 @@ dsv3_text_size(Datum datum)
 	return toast_raw_datum_size(datum) - VARHDRSZ;
 }
 
+/* For an encoding that nobody converts (MULE_INTERNAL): ASCII is the same in all of them, the rest cannot be converted. */
+static bool
+convert_ascii(const char *data, Size len, char **result, Size *result_len, Size *good)
+{
+	for (*good = 0; *good < len && !IS_HIGHBIT_SET(data[*good]);)
+		(*good)++;
+	if (*good < len)
+		return false;
+	*result = MemoryContextAllocHuge(CurrentMemoryContext, len + 1);
+	memcpy(*result, data, len);
+	(*result)[len] = '\0';
+	*result_len = len;
+	return true;
+}
+
 /* Convert; false: from *good on it cannot be. The result is terminated. */
 static bool
 convert(int from, int to, const char *data, Size len, char **result, Size *result_len, Size *good)
@@ -33,7 +48,9 @@ convert(int from, int to, const char *data, Size len, char **result, Size *resul
 
 	*good = 0;
 	*result_len = 0;
-	if (!OidIsValid(proc) || len > (MaxAllocHugeSize - 1) / MAX_CONVERSION_GROWTH)
+	if (!OidIsValid(proc))
+		return convert_ascii(data, len, result, result_len, good);
+	if (len > (MaxAllocHugeSize - 1) / MAX_CONVERSION_GROWTH)
 		return false;
 	room = len * MAX_CONVERSION_GROWTH + 1;
 	*result = MemoryContextAllocHuge(CurrentMemoryContext, room);
@@ -82,6 +99,16 @@ dsv3_text_to_utf8(Datum datum, Dsv3Text *text, Dsv3Failure *failure)
 	return true;
 }
 
+bool
+dsv3_text_zero(Dsv3Failure *failure)
+{
+	dsv3_error(&failure->error, "22P05",
+			   "answer has the character U+0000, which PostgreSQL texts cannot hold");
+	dsv3_error_hint(&failure->error, "Ask in another way, or use another seed.");
+	failure->row_error = true;
+	return false;
+}
+
 char *
 dsv3_text_from_utf8(const char *data, Size len, Size *out_len, Dsv3Failure *failure)
 {
@@ -91,10 +118,7 @@ dsv3_text_from_utf8(const char *data, Size len, Size *out_len, Dsv3Failure *fail
 
 	if (memchr(data, '\0', len) != NULL)
 	{
-		dsv3_error(&failure->error, "22P05",
-				   "answer has the character U+0000, which PostgreSQL texts cannot hold");
-		dsv3_error_hint(&failure->error, "Ask in another way, or use another seed.");
-		failure->row_error = true;
+		(void) dsv3_text_zero(failure);
 		return NULL;
 	}
 	if (encoding != PG_UTF8 && encoding != PG_SQL_ASCII && len > 0)

@@ -32,7 +32,7 @@ extern void dsv3_jinja_free(Dsv3Jinja *program);
 
 /* Values for a rendering live in its pool. All return NULL without memory. */
 extern Dsv3Value *dsv3_value_none(Dsv3Pool *pool);
-extern Dsv3Value *dsv3_value_bool(Dsv3Pool *pool, bool value);
+extern Dsv3Value *dsv3_value_bool(Dsv3Pool *pool, bool truth);
 extern Dsv3Value *dsv3_value_list(Dsv3Pool *pool);
 extern Dsv3Value *dsv3_value_dict(Dsv3Pool *pool);
 /* from_user: the bytes are from a message */

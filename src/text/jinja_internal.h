@@ -130,7 +130,7 @@ typedef struct Arguments
 } Arguments;
 
 extern Dsv3Value *dsv3_value_new(Dsv3Pool *pool, ValueType type);
-extern Dsv3Value *dsv3_value_int(Dsv3Pool *pool, int64_t value);
+extern Dsv3Value *dsv3_value_int(Dsv3Pool *pool, int64_t number);
 extern Dsv3Value *dsv3_value_undefined(Dsv3Pool *pool, const char *name);
 /* bytes from..to of a string, sharing them */
 extern Dsv3Value *dsv3_value_slice(Dsv3Pool *pool, const Dsv3Value *string, size_t from, size_t to);
@@ -152,6 +152,23 @@ extern Dsv3Value *dsv3_call_method(Dsv3Pool *pool, const char *name, const Dsv3V
 								   const Arguments *args, Dsv3Error *err);
 /* 1, 0, or -1 with the error set. */
 extern int dsv3_call_test(const char *name, const Dsv3Value *value, const Arguments *args, Dsv3Error *err);
+
+/* The argument at a position or with a name; NULL when it is not given. */
+extern const Dsv3Value *dsv3_argument(const Arguments *args, size_t position, const char *name);
+extern Dsv3Value *
+dsv3_filter_tojson(Dsv3Pool *pool, const Dsv3Value *value, const Arguments *args, Dsv3Error *err);
+/* Python's repr of a float: the shortest digits that read back, exponents outside 1e-4 to 1e16. */
+extern void dsv3_write_float(double f, char *out, size_t size);
+
+/* a OP b */
+extern Dsv3Value *
+dsv3_jinja_binary(Dsv3Pool *pool, const Node *node, const Dsv3Value *a, const Dsv3Value *b, Dsv3Error *err);
+
+/* 22023 "the chat template, line N, WHAT NAME". Returns NULL. */
+extern void *dsv3_jinja_refuse_at(Dsv3Error *err, const Node *node, const char *what, const char *name);
+
+/* 22023 "the chat template WHAT NAME". Returns NULL. */
+extern void *dsv3_jinja_refuse(Dsv3Error *err, const char *what, const char *name);
 
 /* "out of memory", or the limit of the pool. Returns NULL. */
 extern void *dsv3_jinja_no_memory(const Dsv3Pool *pool, Dsv3Error *err);

@@ -4,7 +4,6 @@
  *	  filters and tests, with Python's meaning. Values are immutable except lists and dicts while they are being built, and
  *	  namespaces.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,6 @@
 #include "text/jinja_internal.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
-
-#define MAX_JSON_DEPTH 256
 
 void *
 dsv3_jinja_no_memory(const Dsv3Pool *pool, Dsv3Error *err)
@@ -26,8 +23,8 @@ dsv3_jinja_no_memory(const Dsv3Pool *pool, Dsv3Error *err)
 	return NULL;
 }
 
-static void *
-refuse(Dsv3Error *err, const char *what, const char *name)
+void *
+dsv3_jinja_refuse(Dsv3Error *err, const char *what, const char *name)
 {
 	dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "the chat template %s %.60s", what, name);
 	return NULL;
@@ -52,22 +49,22 @@ dsv3_value_none(Dsv3Pool *pool)
 }
 
 Dsv3Value *
-dsv3_value_bool(Dsv3Pool *pool, bool b)
+dsv3_value_bool(Dsv3Pool *pool, bool truth)
 {
 	Dsv3Value *value = dsv3_value_new(pool, VALUE_BOOL);
 
 	if (value != NULL)
-		value->i = b;
+		value->i = truth;
 	return value;
 }
 
 Dsv3Value *
-dsv3_value_int(Dsv3Pool *pool, int64_t i)
+dsv3_value_int(Dsv3Pool *pool, int64_t number)
 {
 	Dsv3Value *value = dsv3_value_new(pool, VALUE_INT);
 
 	if (value != NULL)
-		value->i = i;
+		value->i = number;
 	return value;
 }
 
@@ -370,39 +367,6 @@ dsv3_string_chars(const Dsv3Value *string)
 	return n;
 }
 
-/* Python's repr of a float: the shortest digits that read back, exponents outside 1e-4 to 1e16. */
-static void
-write_float(double f, char *out, size_t size)
-{
-	char digits[40];
-	int exponent, n = 0;
-	char mantissa[24];
-
-	if (!isfinite(f))
-	{
-		snprintf(out, size, "%s", isnan(f) ? "NaN" : f < 0 ? "-Infinity" : "Infinity");
-		return;
-	}
-	for (int precision = 0; precision < 17; precision++)
-	{
-		snprintf(digits, sizeof(digits), "%.*e", precision, f);
-		if (strtod(digits, NULL) == f)
-			break;
-	}
-	exponent = atoi(strchr(digits, 'e') + 1);
-	for (const char *d = digits; *d != 'e'; d++)
-	{
-		if (*d >= '0' && *d <= '9')
-			mantissa[n++] = *d;
-	}
-	mantissa[n] = '\0';
-	if (exponent < -4 || exponent >= 16)
-		snprintf(out, size, "%s%c%s%se%c%02d", signbit(f) ? "-" : "", mantissa[0], n > 1 ? "." : "",
-				 mantissa + 1, exponent < 0 ? '-' : '+', abs(exponent));
-	else
-		snprintf(out, size, "%.*f", n - 1 - exponent > 1 ? n - 1 - exponent : 1, f);
-}
-
 const Dsv3Value *
 dsv3_value_as_text(Dsv3Pool *pool, const Dsv3Value *value, Dsv3Error *err)
 {
@@ -426,142 +390,19 @@ dsv3_value_as_text(Dsv3Pool *pool, const Dsv3Value *value, Dsv3Error *err)
 			snprintf(buffer, sizeof(buffer), "%lld", (long long) value->i);
 			break;
 		case VALUE_FLOAT:
-			write_float(value->f, buffer, sizeof(buffer));
+			dsv3_write_float(value->f, buffer, sizeof(buffer));
 			break;
 		default:
-			return refuse(err, "cannot print", dsv3_value_type_name(value));
+			return dsv3_jinja_refuse(err, "cannot print", dsv3_value_type_name(value));
 	}
 	text = dsv3_value_string(pool, buffer, strlen(buffer), false);
 	return text ? text : dsv3_jinja_no_memory(pool, err);
 }
 
-/* ---- JSON as Python writes it ---- */
-
-typedef struct JsonWriter
-{
-	Dsv3Text out;
-	const Dsv3Value *item_separator; /* NULL: ", " */
-	const Dsv3Value *key_separator;  /* NULL: ": " */
-	bool ensure_ascii;
-	Dsv3Error *err;
-} JsonWriter;
-
-static bool
-write_json_string(JsonWriter *w, const char *text, size_t len)
-{
-	bool ok = dsv3_text_append(&w->out, "\"", 1, w->err);
-
-	for (size_t i = 0; ok && i < len;)
-	{
-		static const char plain[] = "\"\\\n\r\t\b\f", letter[] = "\"\\nrtbf";
-		const char *found = text[i] ? strchr(plain, text[i]) : NULL;
-		char escape[16];
-		size_t step = dsv3_utf8_length((uint8_t) text[i]);
-
-		if (found != NULL)
-		{
-			snprintf(escape, sizeof(escape), "\\%c", letter[found - plain]);
-			ok = dsv3_text_append(&w->out, escape, 2, w->err);
-		}
-		else if ((uint8_t) text[i] < 0x20 || (w->ensure_ascii && (uint8_t) text[i] >= 0x7F))
-		{
-			uint32_t c = (uint8_t) text[i];
-			bool incomplete;
-			int n = 0;
-
-			dsv3_utf8_next((const uint8_t *) text + i, len - i, &c, &incomplete);
-			if (c == 0x7F)
-				n = snprintf(escape, sizeof(escape), "%c", 0x7F);
-			else if (c < 0x10000)
-				n = snprintf(escape, sizeof(escape), "\\u%04x", c);
-			else
-				n = snprintf(escape, sizeof(escape), "\\u%04x\\u%04x", 0xD7C0 + (c >> 10),
-							 0xDC00 | (c & 0x3FF));
-			ok = dsv3_text_append(&w->out, escape, (size_t) n, w->err);
-		}
-		else
-			ok = dsv3_text_append(&w->out, text + i, step, w->err);
-		i += step;
-	}
-	return ok && dsv3_text_append(&w->out, "\"", 1, w->err);
-}
-
-static bool
-write_separator(JsonWriter *w, const Dsv3Value *separator, const char *fallback)
-{
-	return separator ? dsv3_text_append(&w->out, separator->text, separator->len, w->err)
-					 : dsv3_text_append(&w->out, fallback, strlen(fallback), w->err);
-}
-
-static bool
-write_json(JsonWriter *w, const Dsv3Value *value, int depth)
-{
-	char buffer[64];
-	bool is_dict = value->type == VALUE_DICT, ok;
-
-	if (depth > MAX_JSON_DEPTH)
-		return dsv3_error(w->err, DSV3_ERR_INVALID_PARAMETER, "a value is nested too deeply");
-	switch (value->type)
-	{
-		case VALUE_STRING:
-			return write_json_string(w, value->text, value->len);
-		case VALUE_NONE:
-			return dsv3_text_append(&w->out, "null", 4, w->err);
-		case VALUE_BOOL:
-			return dsv3_text_append(&w->out, value->i ? "true" : "false", value->i ? 4 : 5, w->err);
-		case VALUE_INT:
-			snprintf(buffer, sizeof(buffer), "%lld", (long long) value->i);
-			return dsv3_text_append(&w->out, buffer, strlen(buffer), w->err);
-		case VALUE_FLOAT:
-			write_float(value->f, buffer, sizeof(buffer));
-			return dsv3_text_append(&w->out, buffer, strlen(buffer), w->err);
-		case VALUE_LIST:
-		case VALUE_DICT:
-			ok = dsv3_text_append(&w->out, is_dict ? "{" : "[", 1, w->err);
-			for (size_t i = 0; ok && i < value->n; i++)
-			{
-				if (i > 0)
-					ok = write_separator(w, w->item_separator, ", ");
-				if (ok && is_dict)
-					ok = write_json_string(w, value->keys[i], strlen(value->keys[i])) &&
-						 write_separator(w, w->key_separator, ": ");
-				ok = ok && write_json(w, value->items[i], depth + 1);
-			}
-			return ok && dsv3_text_append(&w->out, is_dict ? "}" : "]", 1, w->err);
-		default:
-			refuse(w->err, "cannot write as JSON", dsv3_value_type_name(value));
-			return false;
-	}
-}
-
-static Dsv3Value *
-finish_json(Dsv3Pool *pool, JsonWriter *w, const Dsv3Value *value)
-{
-	Dsv3Value *result = NULL;
-
-	if (write_json(w, value, 0))
-	{
-		result = dsv3_value_string(pool, w->out.data, w->out.len, true);
-		if (result == NULL)
-			dsv3_jinja_no_memory(pool, w->err);
-	}
-	dsv3_text_free(&w->out);
-	return result;
-}
-
-Dsv3Value *
-dsv3_value_to_json(Dsv3Pool *pool, const Dsv3Value *value, Dsv3Error *err)
-{
-	JsonWriter w = {.err = err};
-
-	return finish_json(pool, &w, value);
-}
-
 /* ---- arguments ---- */
 
-/* The argument at a position or with a name; NULL when it is not given. */
-static const Dsv3Value *
-argument(const Arguments *args, size_t position, const char *name)
+const Dsv3Value *
+dsv3_argument(const Arguments *args, size_t position, const char *name)
 {
 	if (position < args->n)
 		return args->items[position];
@@ -576,10 +417,10 @@ argument(const Arguments *args, size_t position, const char *name)
 static const Dsv3Value *
 string_argument(const Arguments *args, size_t position, const char *name, const char *callee, Dsv3Error *err)
 {
-	const Dsv3Value *value = argument(args, position, name);
+	const Dsv3Value *value = dsv3_argument(args, position, name);
 
 	if (value == NULL || value->type != VALUE_STRING)
-		return refuse(err, "wants a string for", callee);
+		return dsv3_jinja_refuse(err, "wants a string for", callee);
 	return value;
 }
 
@@ -710,12 +551,12 @@ static Dsv3Value *
 call_string_method(Dsv3Pool *pool, const char *name, const Dsv3Value *self, const Arguments *args,
 				   Dsv3Error *err)
 {
-	const Dsv3Value *first = argument(args, 0, NULL), *second = argument(args, 1, "maxsplit");
+	const Dsv3Value *first = dsv3_argument(args, 0, NULL), *second = dsv3_argument(args, 1, "maxsplit");
 
 	if (strcmp(name, "strip") == 0 || strcmp(name, "lstrip") == 0 || strcmp(name, "rstrip") == 0)
 	{
-		if (first != NULL && (first->type == VALUE_NONE || first->type != VALUE_STRING))
-			return refuse(err, "wants a string for", name);
+		if (first != NULL && first->type != VALUE_STRING)
+			return dsv3_jinja_refuse(err, "wants a string for", name);
 		return strip(pool, self, first, name[0] != 'r', name[0] != 'l');
 	}
 	first = string_argument(args, 0, name[0] == 's' && name[1] == 'p' ? "sep" : NULL, name, err);
@@ -730,14 +571,14 @@ call_string_method(Dsv3Pool *pool, const char *name, const Dsv3Value *self, cons
 										 (first->len == 0 || memcmp(self->text + self->len - first->len,
 																	first->text, first->len) == 0));
 	if (first->len == 0)
-		return refuse(err, "gives an empty string to", name);
+		return dsv3_jinja_refuse(err, "gives an empty string to", name);
 	if (strcmp(name, "replace") == 0)
 	{
 		second = string_argument(args, 1, NULL, name, err);
 		return second ? replace(pool, self, first, second) : NULL;
 	}
 	if (second != NULL && second->type != VALUE_INT)
-		return refuse(err, "wants an integer for", name);
+		return dsv3_jinja_refuse(err, "wants an integer for", name);
 	return split(pool, self, first, second ? second->i : -1);
 }
 
@@ -789,7 +630,7 @@ dsv3_call_method(Dsv3Pool *pool, const char *name, const Dsv3Value *self, const 
 	else if (strcmp(name, "get") == 0)
 	{
 		const Dsv3Value *key = string_argument(args, 0, "key", name, &inner),
-						*fallback = argument(args, 1, "default");
+						*fallback = dsv3_argument(args, 1, "default");
 		const char *text = key ? as_key(pool, key) : NULL;
 
 		result = text ? dsv3_dict_get(self, text) : NULL;
@@ -825,35 +666,14 @@ dsv3_is_filter(const char *name)
 }
 
 static Dsv3Value *
-filter_tojson(Dsv3Pool *pool, const Dsv3Value *value, const Arguments *args, Dsv3Error *err)
-{
-	JsonWriter w = {.err = err};
-	const Dsv3Value *separators = argument(args, 2, "separators"), *indent = argument(args, 1, "indent");
-	const Dsv3Value *ascii = argument(args, 0, "ensure_ascii"), *sort = argument(args, 3, "sort_keys");
-
-	if ((indent != NULL && indent->type != VALUE_NONE) || (sort != NULL && dsv3_value_truth(sort)))
-		return refuse(err, "uses", "indent or sort_keys with tojson, which is not supported");
-	if (separators != NULL && separators->type != VALUE_NONE)
-	{
-		if (separators->type != VALUE_LIST || separators->n != 2 ||
-			separators->items[0]->type != VALUE_STRING || separators->items[1]->type != VALUE_STRING)
-			return refuse(err, "wants two strings for", "separators");
-		w.item_separator = separators->items[0];
-		w.key_separator = separators->items[1];
-	}
-	w.ensure_ascii = ascii != NULL && dsv3_value_truth(ascii);
-	return finish_json(pool, &w, value);
-}
-
-static Dsv3Value *
 filter_join(Dsv3Pool *pool, const Dsv3Value *value, const Arguments *args, Dsv3Error *err)
 {
-	const Dsv3Value *separator = argument(args, 0, "d");
+	const Dsv3Value *separator = dsv3_argument(args, 0, "d");
 	Dsv3Value *result = dsv3_value_string(pool, "", 0, false);
 
 	if (value->type != VALUE_LIST || (separator != NULL && separator->type != VALUE_STRING) ||
 		args->n_keywords > 1)
-		return refuse(err, "cannot join", dsv3_value_type_name(value));
+		return dsv3_jinja_refuse(err, "cannot join", dsv3_value_type_name(value));
 	for (size_t i = 0; result != NULL && i < value->n; i++)
 	{
 		const Dsv3Value *text = dsv3_value_as_text(pool, value->items[i], err);
@@ -878,20 +698,20 @@ as_list(Dsv3Pool *pool, Dsv3Value *value, Dsv3Error *err)
 		return list_dict(pool, "keys", value);
 	if (value->type == VALUE_UNDEFINED)
 		return dsv3_value_list(pool);
-	return refuse(err, "cannot make a list of", dsv3_value_type_name(value));
+	return dsv3_jinja_refuse(err, "cannot make a list of", dsv3_value_type_name(value));
 }
 
 static Dsv3Value *
 call_filter(Dsv3Pool *pool, const char *name, Dsv3Value *value, const Arguments *args, Dsv3Error *err)
 {
 	if (strcmp(name, "tojson") == 0)
-		return filter_tojson(pool, value, args, err);
+		return dsv3_filter_tojson(pool, value, args, err);
 	if (strcmp(name, "join") == 0)
 		return filter_join(pool, value, args, err);
 	if (strcmp(name, "default") == 0 || strcmp(name, "d") == 0)
 	{
-		const Dsv3Value *fallback = argument(args, 0, "default_value"),
-						*boolean = argument(args, 1, "boolean");
+		const Dsv3Value *fallback = dsv3_argument(args, 0, "default_value"),
+						*boolean = dsv3_argument(args, 1, "boolean");
 		bool missing = value->type == VALUE_UNDEFINED ||
 					   (boolean && dsv3_value_truth(boolean) && !dsv3_value_truth(value));
 
@@ -905,7 +725,7 @@ call_filter(Dsv3Pool *pool, const char *name, Dsv3Value *value, const Arguments 
 			return dsv3_value_int(pool, (int64_t) dsv3_string_chars(value));
 		if (value->type == VALUE_LIST || value->type == VALUE_DICT || value->type == VALUE_UNDEFINED)
 			return dsv3_value_int(pool, (int64_t) value->n);
-		return refuse(err, "wants the length of", dsv3_value_type_name(value));
+		return dsv3_jinja_refuse(err, "wants the length of", dsv3_value_type_name(value));
 	}
 	if (strcmp(name, "first") == 0 || strcmp(name, "last") == 0)
 	{
@@ -922,7 +742,7 @@ call_filter(Dsv3Pool *pool, const char *name, Dsv3Value *value, const Arguments 
 	if (strcmp(name, "items") == 0)
 	{
 		if (value->type != VALUE_DICT)
-			return refuse(err, "wants the items of", dsv3_value_type_name(value));
+			return dsv3_jinja_refuse(err, "wants the items of", dsv3_value_type_name(value));
 		return list_dict(pool, "items", value);
 	}
 	/* what is left works on text: trim, string, safe, replace */
@@ -994,7 +814,7 @@ dsv3_call_test(const char *name, const Dsv3Value *value, const Arguments *args, 
 		return type == VALUE_BOOL && !value->i;
 	if (args->n != 1)
 	{
-		refuse(err, "wants one argument for", name);
+		dsv3_jinja_refuse(err, "wants one argument for", name);
 		return -1;
 	}
 	return dsv3_value_equal(value, args->items[0]);

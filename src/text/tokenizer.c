@@ -187,6 +187,35 @@ dsv3_read_bos(const json_t *config, const char **bos_text, int *add_bos, Dsv3Err
 	return true;
 }
 
+/* There is no tokenizer: say whether that is because there is no such directory, or none we may read. */
+static void
+no_tokenizer(const char *model_dir, Dsv3Error *err)
+{
+	int fd = open(model_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) == 0)
+	{
+		dsv3_error(err, DSV3_ERR_NO_FILE, "\"%s\" has neither tokenizer.json nor tiktoken.model", model_dir);
+		dsv3_error_hint(err, "Copy the tokenizer files of the checkpoint into the model directory.");
+	}
+	else if (errno == EACCES)
+	{
+		dsv3_error(err, DSV3_ERR_FILE, "could not open model directory \"%s\": %s", model_dir,
+				   strerror(errno));
+		dsv3_error_hint(err, "The user that runs the engine must be able to read it and to pass through all "
+							 "directories above it.");
+	}
+	else
+	{
+		dsv3_error(err, DSV3_ERR_NO_FILE, "could not open model directory \"%s\": %s", model_dir,
+				   strerror(errno));
+		dsv3_error_hint(
+			err, "A model is a Hugging Face directory with config.json, tokenizer files and *.safetensors.");
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
 Dsv3Tokenizer *
 dsv3_tokenizer_open(const char *model_dir, Dsv3Error *err)
 {
@@ -210,8 +239,7 @@ dsv3_tokenizer_open(const char *model_dir, Dsv3Error *err)
 	}
 	if (found < 0)
 	{
-		dsv3_error(err, DSV3_ERR_NO_FILE, "\"%s\" has neither tokenizer.json nor tiktoken.model", model_dir);
-		dsv3_error_hint(err, "Copy the tokenizer files of the checkpoint into the model directory.");
+		no_tokenizer(model_dir, err);
 		return NULL;
 	}
 	text = dsv3_read_text_file(path, MAX_FILE, &len, err);

@@ -22,7 +22,7 @@ def report(name, problems):
     results.append(not problems)
     print(f"{'not ok' if problems else 'ok'} {len(results)} - {name}")
     for problem in problems:
-        print("# " + problem.replace("\n", "\n# "))
+        print("# " + problem.replace("\n", "\n# "), file=sys.stderr)
     sys.stdout.flush()
 
 
@@ -82,7 +82,7 @@ def main():
     functions = set(psql("SELECT proname FROM pg_proc WHERE proname LIKE 'dsv3%' UNION SELECT relname FROM pg_class").stdout.split())
     settings = set(psql("SELECT name FROM pg_settings WHERE name LIKE 'dsv3.%'").stdout.split())
     makefiles = "".join(open(os.path.join(TOP, name), encoding="utf-8").read()
-                        for name in subprocess.run("ls Makefile */*.mk", shell=True, capture_output=True, text=True,
+                        for name in subprocess.run("ls Makefile */*.mk */*/*.mk", shell=True, capture_output=True, text=True,
                                                    cwd=TOP).stdout.split())
     targets = {word for rule in re.findall(r"^([a-z][\w -]*?):(?!=)", makefiles, re.M) for word in rule.split()}
     targets |= {word for phony in re.findall(r"^\.PHONY:(.*)$", makefiles, re.M) for word in phony.split()}

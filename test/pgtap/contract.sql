@@ -57,7 +57,7 @@ SELECT is(pg_get_function_arguments(signature::regprocedure), arguments, signatu
 	('dsv3_count_tokens(text)', 'content text'),
 	('dsv3_logprob(text,text)', 'prompt text, continuation text'),
 	('dsv3_health()',
-	 'OUT state text, OUT since timestamp with time zone, OUT model text, OUT digest text, OUT device text, OUT queued integer, OUT running integer, OUT oldest_wait interval, OUT restarts bigint, OUT last_error text, OUT last_hint text, OUT last_error_at timestamp with time zone, OUT engine_pid integer, OUT library_version text, OUT engine_version text, OUT protocol_version integer'),
+	 'OUT state text, OUT since timestamp with time zone, OUT model text, OUT digest text, OUT device text, OUT queued integer, OUT running integer, OUT oldest_wait interval, OUT restarts bigint, OUT next_start_at timestamp with time zone, OUT last_error text, OUT last_hint text, OUT last_error_at timestamp with time zone, OUT engine_pid integer, OUT library_version text, OUT engine_version text, OUT protocol_version integer'),
 	('dsv3_cancel(uuid)', 'trace_id uuid')) AS v (signature, arguments);
 
 -- Views: columns, grants, comments.

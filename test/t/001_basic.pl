@@ -85,7 +85,7 @@ sub is_down
 with_settings('dsv3.model_path' => "''");
 is_down('no model', '55000', 'dsv3.model_path is not set', 'Set dsv3.model_path');
 with_settings('dsv3.model_path' => "'$dir/nowhere'");
-is_down('missing model', '58P01', 'nowhere', 'dsv3.model_path|exist|director');
+is_down('missing model', '58P01', 'could not open model directory .*nowhere', 'Hugging Face directory');
 mkdir "$dir/empty";
 chmod 0755, $dir, "$dir/empty";
 with_settings('dsv3.model_path' => "'$dir/empty'");

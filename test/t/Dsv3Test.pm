@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(dsv3_node start_query end_query wait_for wait_state health engine_pid supervisor_pid alive live_requests
+our @EXPORT = qw(a_second dsv3_node start_query end_query wait_for wait_state health engine_pid supervisor_pid alive live_requests
   query_fails log_has hostile_engine start_again);
 
 # How long anything here may take before it counts as hanging.
@@ -147,6 +147,16 @@ sub query_fails
 	return;
 }
 
+# What one second of this machine is now: more when other work waits for its processors too.
+sub a_second
+{
+	open(my $file, '<', '/proc/loadavg') or return 1;
+	my ($load) = split ' ', <$file>;
+	close($file);
+	my $cores = () = slurp_file('/proc/cpuinfo') =~ /^processor\b/mg;
+	return $load > $cores ? $load / $cores : 1;
+}
+
 # Does the log have it, from that position on?
 sub log_has
 {
@@ -159,7 +169,13 @@ sub log_has
 sub start_again
 {
 	my ($node) = @_;
-	return wait_for('the server starts again', sub { $node->start(fail_ok => 1) });
+	return wait_for(
+		'the server starts again',
+		sub {
+			return 1 if $node->start(fail_ok => 1);
+			$node->stop('fast', fail_ok => 1);    # forgets the process id that the failed start has read from the old file
+			return 0;
+		});
 }
 
 1;

@@ -134,6 +134,8 @@ test_rope_golden(void **state)
 	static const Golden longrope[] = {{1, 0x1.5d0aaap-1f, 0x1.665976p-2f},
 									  {15, 0x1.5d931ep-8f, 0x1.a5e684p-9f},
 									  {31, 0x1.10d6bap-15f, 0x1.5c0560p-16f}};
+	static const Golden wide[] = {
+		{15, 0x1.b4f7e4p-7f, 0}, {24, 0x1.0624dep-10f, 0}, {31, 0x1.eec85ap-14f, 0}};
 	static const Golden small[] = {{1, 0x1.4cb366p-4f, 0}, {3, 0x1.a1720ep-14f, 0}};
 	char text[2048];
 	int used;
@@ -173,6 +175,11 @@ test_rope_golden(void **state)
 			   1.0f, linear, N(linear));
 	check_rope("{" DIMS "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":3.0,\"mscale_all_dim\":0.5}}",
 			   0.08031509500224254f, 1.0f, linear, N(linear));
+	/* the ramp ends past the last frequency */
+	check_rope("{" DIMS
+			   "\"max_position_embeddings\":4194304,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,"
+			   "\"original_max_position_embeddings\":1048576,\"mscale\":1.0,\"mscale_all_dim\":1.0}}",
+			   0.09356516759751214f, 1.0f, wide, N(wide));
 	check_rope(
 		"{\"qk_nope_head_dim\":6,\"qk_rope_head_dim\":10,\"max_position_embeddings\":6400,\"rope_scaling\":{"
 		"\"type\":\"yarn\","

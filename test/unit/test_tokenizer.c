@@ -170,6 +170,9 @@ test_splitting(void **state)
 	check_split("{\"type\": \"Split\", \"pattern\": {\"String\": \"a-\"}, \"behavior\": \"Isolated\", "
 				"\"invert\": false}",
 				"aa-a", "97,97,45,97");
+	/* an empty match splits too, but not right after another match */
+	check_split(SPLIT("x*", "Isolated", "false"), "aaa", "97,97,97");
+	check_split(SPLIT("a*", "Isolated", "false"), "aa1aa", "256,49,256");
 	/* the second rule sees every piece of the first, and nothing beyond it */
 	check_split(SPLIT("a+", "Isolated", "false") "," SPLIT("^a|a$", "Isolated", "false"), "aaa1aaa",
 				"97,97,97,49,97,97,97");
@@ -613,14 +616,15 @@ test_tiktoken(void **state)
 	assert_false(dsv3_tokenizer_is_special(t, 262));
 	assert_true(dsv3_tokenizer_is_special(t, 261));
 	{
-		/* a run is cut after 25,000 characters, so 25,001 a's end in a lone one */
-		char *run = malloc(25002);
+		/* a run is cut after 25,000 characters: x and 24,999 a's, then two a's, which make a pair */
+		char *run = malloc(25003);
 		Dsv3Tokens tokens = {0};
 
-		memset(run, 'a', 25001);
-		assert_true(dsv3_tokenizer_encode(t, run, 25001, DSV3_ENCODE_PLAIN, 0, &tokens, &err));
-		assert_int_equal(tokens.count, 12501);
-		assert_int_equal(tokens.ids[12500], 97);
+		memset(run, 'a', 25002);
+		run[0] = 'x';
+		assert_true(dsv3_tokenizer_encode(t, run, 25002, DSV3_ENCODE_PLAIN, 0, &tokens, &err));
+		assert_int_equal(tokens.count, 1 + 12499 + 1 + 1);
+		assert_int_equal(tokens.ids[12501], 259);
 		tokens.count = 0;
 		memset(run, ' ', 25001);
 		assert_true(dsv3_tokenizer_encode(t, run, 25001, DSV3_ENCODE_PLAIN, 0, &tokens, &err));
@@ -690,6 +694,22 @@ test_open_directory(void **state)
 	assert_null(dsv3_tokenizer_open(dir, &err));
 	assert_string_equal(err.sqlstate, DSV3_ERR_NO_FILE);
 	assert_true(err.hint[0] != '\0');
+	assert_non_null(strstr(err.message, "has neither tokenizer.json"));
+	/* a path that is no directory, or one nobody lets us into, is not blamed on the tokenizer */
+	assert_null(dsv3_tokenizer_open("/nonexistent/model", &err));
+	assert_string_equal(err.sqlstate, DSV3_ERR_NO_FILE);
+	assert_string_equal(err.message,
+						"could not open model directory \"/nonexistent/model\": No such file or directory");
+	assert_null(dsv3_tokenizer_open("/dev/null", &err));
+	assert_non_null(strstr(err.message, "Not a directory"));
+	if (geteuid() != 0)
+	{
+		assert_int_equal(chmod(dir, 0), 0);
+		assert_null(dsv3_tokenizer_open(dir, &err));
+		assert_string_equal(err.sqlstate, DSV3_ERR_FILE);
+		assert_non_null(strstr(err.message, "Permission denied"));
+		assert_int_equal(chmod(dir, 0700), 0);
+	}
 	/* tiktoken.model needs the config */
 	write_model_file(dir, "tiktoken.model", ranks, strlen(ranks));
 	assert_null(dsv3_tokenizer_open(dir, &err));

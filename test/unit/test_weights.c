@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "model/arena.h"
 #include "model/checkpoint.h"
 #include "model/convert.h"
 #include "model/safetensors.h"
@@ -235,6 +236,8 @@ check_modes(Fixture *fx, bool fused, Dsv3Type stored)
 										 : DSV3_TYPE_INT8;
 
 			check_all(fx, cp, fused);
+			if (cp->config.tie_word_embeddings && m < 3)
+				assert_ptr_equal(cp->weights.head.data, cp->weights.embed.data);
 			assert_int_equal(b->o.type, expected);
 			assert_int_equal(b->experts[1].up.type, expected);
 			assert_int_equal(b->kv_b.type, m == 3 ? stored : expected);
@@ -538,6 +541,92 @@ test_digest(void **state)
 }
 
 static void
+test_memory(void **state)
+{
+	Fixture fx;
+	Dsv3Arena arena = {0};
+	Dsv3Error err;
+	char path[128];
+
+	(void) state;
+	assert_false(dsv3_arena_reserve(&arena, (size_t) 1 << 50, "weights as f32", &err));
+	assert_error(&err, DSV3_ERR_OUT_OF_MEMORY, "weights as f32", "GB needed", "GB available", NULL);
+	assert_null(dsv3_arena_alloc(&arena, SIZE_MAX - 3, &err));
+	assert_error(&err, DSV3_ERR_OUT_OF_MEMORY, "overflows", NULL);
+	for (size_t n = 1; n < (size_t) 16 << 20; n *= 3)
+	{
+		unsigned char *piece = dsv3_arena_alloc(&arena, n, &err);
+
+		assert_non_null(piece);
+		assert_int_equal((uintptr_t) piece % 64, 0);
+		assert_int_equal(piece[0] + piece[n - 1], 0);
+		memset(piece, 0xFF, n);
+	}
+	dsv3_arena_free(&arena);
+	assert_int_equal(arena.bytes, 0);
+
+	/* control groups: none, one without limit, a limit inside, a tighter one outside; cache gives way */
+	fixture_open(&fx);
+	assert_true(dsv3_groups_room(fx.dir, "/a/b") == INT64_MAX);
+	snprintf(path, sizeof(path), "%s/a", fx.dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	fixture_write_text(path, "memory.max", "1000\n");
+	fixture_write_text(path, "memory.current", "900\n");
+	fixture_write_text(path, "memory.stat", "anon 400\nfile 500\nfile_mapped 7\n");
+	strcat(path, "/b");
+	assert_int_equal(mkdir(path, 0700), 0);
+	fixture_write_text(path, "memory.max", "max\n");
+	fixture_write_text(path, "memory.current", "800\n");
+	assert_int_equal(dsv3_groups_room(fx.dir, "/a/b"), 600);
+	assert_int_equal(dsv3_groups_room(fx.dir, "/a"), 600);
+	assert_true(dsv3_groups_room(fx.dir, "/") == INT64_MAX);
+	fixture_write_text(path, "memory.max", "850\n");
+	assert_int_equal(dsv3_groups_room(fx.dir, "/a/b"), 50);
+	fixture_write_text(path, "memory.max", "700\n");
+	assert_int_equal(dsv3_groups_room(fx.dir, "/a/b"), 0);
+	fixture_close(&fx);
+}
+
+/* Of a large tensor the middle counts and the ends do not; of the header every byte counts. */
+static void
+test_digest_samples(void **state)
+{
+	Fixture fx;
+	Dsv3Checkpoint *cp;
+	FixtureTensor *t;
+	char first[65];
+
+	(void) state;
+	fixture_open(&fx);
+	set(&fx, "intermediate_size", json_integer(200));
+	fixture_fill(&fx, "BF16", false);
+	fixture_add(&fx, "stray1", "BF16", 1, 3, 0, 0);
+	t = fixture_find(&fx, "model.layers.0.mlp.gate_proj.weight");
+	assert_int_equal(t->bytes, 6400);
+	fixture_write(&fx);
+	cp = open_mode(&fx, DSV3_WEIGHTS_STORED);
+	memcpy(first, cp->info.digest, sizeof(first));
+	dsv3_checkpoint_close(cp);
+	for (int i = 0; i < 4; i++)
+	{
+		static const size_t places[] = {1151, 1152, 5247, 5248};
+
+		t->data[places[i]] ^= 1;
+		fixture_write(&fx);
+		cp = open_mode(&fx, DSV3_WEIGHTS_STORED);
+		assert_int_equal(strcmp(first, cp->info.digest) == 0, i == 0 || i == 3);
+		dsv3_checkpoint_close(cp);
+		t->data[places[i]] ^= 1;
+	}
+	snprintf(fixture_find(&fx, "stray1")->name, 16, "stray2");
+	fixture_write(&fx);
+	cp = open_mode(&fx, DSV3_WEIGHTS_STORED);
+	assert_string_not_equal(first, cp->info.digest);
+	dsv3_checkpoint_close(cp);
+	fixture_close(&fx);
+}
+
+static void
 put_f32(FixtureTensor *t, size_t i, float x)
 {
 	memcpy(t->data + 4 * i, &x, 4);
@@ -813,6 +902,8 @@ main(void)
 		cmocka_unit_test(test_prefixes),
 		cmocka_unit_test(test_info),
 		cmocka_unit_test(test_digest),
+		cmocka_unit_test(test_digest_samples),
+		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_tensor_refused),
 		cmocka_unit_test(test_not_finite),
 		cmocka_unit_test(test_fp8_refused),
