@@ -1,0 +1,149 @@
+/*
+ * machine.h
+ *	  The compiled grammar at work: a deterministic automaton over bytes whose states ("configs") are made when they are
+ *	  first reached and then remembered.
+ *
+ * A config is a set of items, all at the same depth of nesting, because brackets and quotes tell the depth. An item is
+ * a position in one frame (an object, an array, a string, a number, ...) with a parent: the config of items that go on
+ * when the frame is finished. Two ways of reading the text so far are two items; two frames opened at the same byte for
+ * the same value position share one parent set, so nesting never multiplies readings.
+ *
+ * Configs, key texts and sets of texts are interned: equal ones have equal numbers. Hence a matcher's position is one
+ * integer, going back is restoring it, and a mask computed once is found again.
+ *
+ * Everything here runs under the grammar's lock. Memory comes from the cache arena; when that is full, entry points
+ * empty it and matchers replay their text (matcher.c).
+ */
+#ifndef DSV3_GRAMMAR_MACHINE_H
+#define DSV3_GRAMMAR_MACHINE_H
+
+#include <pthread.h>
+
+#include "grammar/ir.h"
+#include "grammar/object.h"
+#include "grammar/vocab.h"
+
+typedef enum Phase
+{
+	PH_END,       /* the root value is complete */
+	PH_START,     /* before a value: a white space mode, b progress in it */
+	PH_WORD,      /* in a literal or a number: a state of the lexeme */
+	PH_STR,       /* inside a string: a state, b length so far (when it matters) */
+	PH_ARR_OPEN,  /* after "[": b white space; an element may start as well, as items of its own */
+	PH_ARR_AFTER, /* after an element: a number of elements, b white space, c counts of contains, d texts */
+	PH_OBJ_OPEN,  /* after "{": e white space */
+	PH_OBJ_KEY, /* in a key: a next declared one, b members, c extra members, d used keys, e trie node or -1,
+				   * f lexeme state of extra keys or -1, g text so far */
+	PH_OBJ_COLON, /* after a key: a..d as above for what follows the member, f node of the value */
+	PH_OBJ_AFTER, /* after a member: a..d, e white space */
+	PH_OBJ_COMMA, /* after a comma: a..d, e white space */
+	PH_WHOLE,     /* a plain automaton for the whole answer: a state */
+	PH_RULE,      /* in a rule of an EBNF grammar: a state (ebnf.c) */
+} Phase;
+
+typedef struct Item
+{
+	int32_t phase;
+	int32_t alt;
+	int32_t parent; /* config */
+	int32_t a, b, c, d, e, f, g;
+} Item;
+#define ITEM_INTS 10
+
+typedef struct MaskEntry MaskEntry; /* mask.c */
+
+typedef struct Config
+{
+	const Item *items;
+	int32_t nitems;
+	int32_t level; /* open brackets */
+	int32_t rec;   /* interned list of records of unique arrays around; 0: none */
+	int32_t cost;  /* -1: not computed */
+	MaskEntry *mask;
+} Config;
+
+struct Rtn;
+
+struct Dsv3Grammar
+{
+	Dsv3TokenTable *vocab;
+	Dsv3GrammarKind kind;
+	Dsv3GrammarOptions options;
+	char *source;
+	size_t source_len;
+	Dsv3SchemaDocument *documents;
+
+	Arena keep; /* what compiling left behind; immutable */
+	const Node *nodes;
+	int32_t nnodes;
+	Alt **alts;
+	int32_t nalts;
+	Lex **lexes;
+	int32_t nlexes;
+	Notice *notices;
+	int32_t root; /* node */
+	const Lex *whole;
+	struct Rtn *rtn;
+
+	pthread_mutex_t lock; /* everything below */
+	jmp_buf out;
+	Arena cache;
+	size_t cache_limit;
+	int32_t generation; /* counts how often the caches were emptied */
+	Interner config_keys;
+	Config *configs;
+	int32_t config_cap;
+	uint64_t *step_keys; /* config << 8 | byte, plus one; 0: empty */
+	int32_t *step_values;
+	uint32_t step_mask;
+	uint32_t nsteps;
+	Interner texts; /* (parent text, byte); text 0 is empty */
+	Interner sets;  /* (parent set, text); set 0 is empty */
+	Interner recs;  /* (parent rec, level, text, set, diverged); rec 0 is none */
+	int32_t start;
+	size_t mask_bytes;
+	bool vocab_held;  /* the vocabulary's lock is ours; a jump out gives it back */
+	int32_t max_rise; /* one token moves the end away by no more tokens than this */
+};
+
+extern void dsv3_machine_reset(Dsv3Grammar *g); /* empty the caches and make the start config */
+extern int32_t dsv3_machine_step(Dsv3Grammar *g, int32_t config, unsigned char byte); /* -1: dead */
+/* Inside a unique array, and what is written of the element is the beginning of an earlier one. */
+extern bool dsv3_machine_clashes(const Dsv3Grammar *g, int32_t config);
+/* At the start of a unique array's element that is not the first. */
+extern bool dsv3_machine_next_element(const Dsv3Grammar *g, int32_t config);
+extern bool dsv3_machine_complete(Dsv3Grammar *g, int32_t config);
+extern int32_t dsv3_machine_config(Dsv3Grammar *g, Item *items, int32_t n, int32_t level, int32_t rec);
+
+/* cost.c: tokens to the end of the answer. */
+extern int32_t dsv3_machine_cost(Dsv3Grammar *g, int32_t config);
+/* A lower bound of the number of completions of an item above a level of nesting. */
+extern int32_t dsv3_machine_card(Dsv3Grammar *g, const Item *item, int32_t level);
+
+/* The step of an item, for those that make items of their own (ebnf.c). */
+typedef struct Pending
+{
+	int32_t node;
+	int32_t mode;
+	Item parent;
+} Pending;
+
+typedef struct StepOut
+{
+	Item *items;
+	int32_t n;
+	int32_t cap;
+	Pending *pending;
+	int32_t npending;
+	int32_t pending_cap;
+} StepOut;
+extern void dsv3_gr_step_push(Dsv3Grammar *g, StepOut *out, const Item *item);
+
+extern struct Rtn *dsv3_ebnf_compile(Ctx *ctx, Arena *keep, const char *text, size_t len);
+extern int32_t dsv3_ebnf_max_dist(const struct Rtn *rtn);
+extern int32_t dsv3_ebnf_start(Dsv3Grammar *g);
+extern void dsv3_ebnf_step(Dsv3Grammar *g, const Item *items, int32_t n, unsigned char byte, StepOut *out);
+extern int32_t dsv3_ebnf_item_cost(Dsv3Grammar *g, const Item *item);
+extern bool dsv3_ebnf_item_complete(Dsv3Grammar *g, const Item *item);
+
+#endif /* DSV3_GRAMMAR_MACHINE_H */
