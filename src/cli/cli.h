@@ -30,5 +30,6 @@ extern int dsv3_cmd_generate(int argc, char **argv);
 extern int dsv3_cmd_tokenize(int argc, char **argv);
 extern int dsv3_cmd_perplexity(int argc, char **argv);
 extern int dsv3_cmd_bench(int argc, char **argv);
+extern int dsv3_cmd_schema(int argc, char **argv);
 
 #endif /* DSV3_CLI_H */

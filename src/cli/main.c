@@ -16,6 +16,7 @@ static const Dsv3Command commands[] = {
 	{"tokenize", "text to token ids and back", dsv3_cmd_tokenize},
 	{"perplexity", "perplexity of a text file", dsv3_cmd_perplexity},
 	{"bench", "speed against this machine's memory bandwidth", dsv3_cmd_bench},
+	{"schema", "compile schemas, test them, ask what the decoder could write", dsv3_cmd_schema},
 	{"engine", "the engine process (started by the PostgreSQL supervisor)", dsv3_cmd_engine},
 };
 

@@ -1,0 +1,245 @@
+/*
+ * schema_tool.c
+ *	  Shared parts of the `dsv3 schema` subcommands (schema_tool.h).
+ */
+#include "cli/schema_tool.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "text/tokenizer.h"
+
+#define MAX_FILE_BYTES ((size_t) 64 * 1024 * 1024)
+#define MAX_DEPTH      16
+
+/* Single bytes, and with `more` pieces that cross the borders of JSON's parts. */
+static Dsv3TokenTable *
+byte_vocab(bool more, Dsv3Error *err)
+{
+	static const char *const pieces[] = {
+		"{\"",      "\":",      "\":\"", "\",\"",    "\"}",        "\"]",    "},",       "},{\"", ", \"",
+		"\": ",     "\": \"",   "\n  ",  "    ",     "\n}",        "{\n",    ",\n",      "\"\n",  "[\"",
+		"[[",       "]]",       "],",    "{}",       "[]",         "\"\"",   ":\"\",\"", "true",  "tr",
+		"ue",       "null",     "null,", "false}",   "0,",         "1]",     "12",       "00",    "123",
+		"-1",       "0.",       ".5",    "e1",       "1,1",        "1,2,",   "\"a",      "a\"",   "a\",\"a",
+		"aa",       "ab",       "aaaa",  "\\\"",     "\\n",        "\\u00",  "\\\\",     "\\",    "a\\",
+		"\xC3\xA9", "\xE2\x82", "\xAC",  "\xF0\x9F", "\x98\x80\"", "name",   "id",       "type",  "value",
+		"-0",       "2024-",    "T0",    ":0",       "Z\"",        "@",      ".com",     "://",   "the ",
+		" and",     "x\":",     "y\":[", "[1",       "a\":1,\"",   "\",\"b", "]}",       "}]}",   "}}",
+		"\"}}",     "\"}]",
+	};
+	static char bytes[256];
+	Dsv3TokenBytes tokens[512];
+	int32_t n = 257;
+
+	for (int b = 0; b < 256; b++)
+	{
+		bytes[b] = (char) b;
+		tokens[b].bytes = &bytes[b];
+		tokens[b].len = 1;
+		tokens[b].special = false;
+	}
+	tokens[256].bytes = NULL;
+	tokens[256].len = 0;
+	tokens[256].special = true;
+	for (size_t i = 0; more && i < sizeof(pieces) / sizeof(pieces[0]); i++)
+	{
+		tokens[n].bytes = pieces[i];
+		tokens[n].len = (uint32_t) strlen(pieces[i]);
+		tokens[n++].special = false;
+	}
+	return dsv3_token_table_create(tokens, n, 256, err);
+}
+
+Dsv3TokenTable *
+dsv3_schema_tokens(const char *model_dir, Dsv3Error *err)
+{
+	static const char *const ends[] = {"<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
+									   "</s>", "<|endoftext|>", "<|im_end|>", "[EOS]"};
+	Dsv3Tokenizer *tokenizer;
+	Dsv3TokenBytes *tokens;
+	Dsv3TokenTable *vocab = NULL;
+	int32_t eos = -1;
+	int32_t n;
+
+	if (strcmp(model_dir, "-") == 0 || strcmp(model_dir, "+") == 0)
+		return byte_vocab(model_dir[0] == '+', err);
+	tokenizer = dsv3_tokenizer_open(model_dir, err);
+	if (tokenizer == NULL)
+		return NULL;
+	n = dsv3_tokenizer_vocab_size(tokenizer);
+	tokens = calloc((size_t) n + 1, sizeof(Dsv3TokenBytes));
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]) && eos < 0; i++)
+		eos = dsv3_tokenizer_special_id(tokenizer, ends[i]);
+	if (tokens == NULL)
+		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
+	else
+	{
+		for (int32_t i = 0; i < n; i++)
+		{
+			size_t len = 0;
+
+			tokens[i].bytes = dsv3_tokenizer_token_bytes(tokenizer, i, &len);
+			tokens[i].len = (uint32_t) len;
+			tokens[i].special = dsv3_tokenizer_is_special(tokenizer, i);
+		}
+		vocab = dsv3_token_table_create(tokens, n, eos, err);
+	}
+	free(tokens);
+	dsv3_tokenizer_close(tokenizer);
+	return vocab;
+}
+
+char *
+dsv3_schema_read(const char *path, size_t *len, Dsv3Error *err)
+{
+	FILE *file = fopen(path, "rb");
+	char *data = NULL;
+	size_t cap = 0;
+	size_t n = 0;
+
+	if (file == NULL)
+	{
+		dsv3_error(err, errno == ENOENT ? DSV3_ERR_NO_FILE : DSV3_ERR_FILE, "could not open \"%s\": %s", path,
+				   strerror(errno));
+		return NULL;
+	}
+	for (;;)
+	{
+		size_t got;
+
+		if (cap - n < 65536)
+		{
+			char *grown = cap > MAX_FILE_BYTES ? NULL : realloc(data, (cap == 0 ? 65536 : cap) * 2);
+
+			if (grown == NULL)
+			{
+				dsv3_error(err, DSV3_ERR_TOO_LARGE, "file \"%s\" is too large", path);
+				free(data);
+				fclose(file);
+				return NULL;
+			}
+			data = grown;
+			cap = (cap == 0 ? 65536 : cap) * 2;
+		}
+		got = fread(data + n, 1, cap - n - 1, file);
+		n += got;
+		if (got == 0)
+			break;
+	}
+	if (ferror(file))
+	{
+		dsv3_error(err, DSV3_ERR_FILE, "could not read \"%s\": %s", path, strerror(errno));
+		free(data);
+		fclose(file);
+		return NULL;
+	}
+	fclose(file);
+	data[n] = '\0';
+	*len = n;
+	return data;
+}
+
+typedef struct Files
+{
+	char **paths;
+	size_t n;
+	size_t cap;
+	bool failed;
+} Files;
+
+static void
+add_file(Files *files, const char *path)
+{
+	if (files->n + 2 > files->cap)
+	{
+		size_t cap = files->cap == 0 ? 256 : files->cap * 2;
+		char **grown = realloc(files->paths, cap * sizeof(char *));
+
+		if (grown == NULL)
+		{
+			files->failed = true;
+			return;
+		}
+		files->paths = grown;
+		files->cap = cap;
+	}
+	files->paths[files->n] = strdup(path);
+	if (files->paths[files->n] == NULL)
+		files->failed = true;
+	else
+		files->n++;
+	files->paths[files->n] = NULL;
+}
+
+static void
+walk(Files *files, const char *path, int depth)
+{
+	struct stat st;
+	DIR *dir;
+	struct dirent *entry;
+
+	if (depth > MAX_DEPTH || stat(path, &st) != 0)
+		return;
+	if (S_ISREG(st.st_mode))
+	{
+		size_t len = strlen(path);
+
+		if (len > 5 && strcmp(path + len - 5, ".json") == 0)
+			add_file(files, path);
+		return;
+	}
+	if (!S_ISDIR(st.st_mode) || (dir = opendir(path)) == NULL)
+		return;
+	while ((entry = readdir(dir)) != NULL)
+	{
+		char *child;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		if (asprintf(&child, "%s/%s", path, entry->d_name) < 0)
+		{
+			files->failed = true;
+			break;
+		}
+		walk(files, child, depth + 1);
+		free(child);
+	}
+	closedir(dir);
+}
+
+static int
+compare_path(const void *a, const void *b)
+{
+	return strcmp(*(char *const *) a, *(char *const *) b);
+}
+
+char **
+dsv3_schema_files(const char *dir, size_t *count, Dsv3Error *err)
+{
+	Files files = {NULL, 0, 0, false};
+
+	walk(&files, dir, 0);
+	if (files.failed || files.n == 0)
+	{
+		dsv3_error(err, files.failed ? DSV3_ERR_OUT_OF_MEMORY : DSV3_ERR_NO_FILE,
+				   files.failed ? "out of memory" : "no .json file in \"%s\"", dir);
+		dsv3_schema_files_free(files.paths);
+		return NULL;
+	}
+	qsort(files.paths, files.n, sizeof(char *), compare_path);
+	*count = files.n;
+	return files.paths;
+}
+
+void
+dsv3_schema_files_free(char **files)
+{
+	for (char **f = files; f != NULL && *f != NULL; f++)
+		free(*f);
+	free(files);
+}
