@@ -37,6 +37,11 @@ check-pgtap:
 check-tap:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh tap $(or $(TESTS),$(DSV3_TAP))
 
+## make check-grammar     structured output against JSON-Schema-Test-Suite and MaskBench, random answers, budgets
+.PHONY: check-grammar
+check-grammar: engine
+	prove --exec '$(or $(PYTHON),python3)' test/grammar/suites.t
+
 include test/fuzz/fuzz.mk
 
 # Many sessions for a short while on the tiny model; `make soak` is the long form on the demo model.

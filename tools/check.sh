@@ -30,6 +30,7 @@ STAGES=(
 	"models|the small random models, the demo model"
 	"unit|each engine layer by itself"
 	"asan|the same under address and UB sanitizers"
+	"grammar|structured output against public test suites"
 	"text|tokenizers against the reference libraries"
 	"oracle|logits and texts against transformers"
 	"regress|SQL"
@@ -50,6 +51,7 @@ stage_models()
 }
 stage_unit() { $MAKE check-unit WERROR=-Werror; }
 stage_asan() { $MAKE -j"$jobs" check-asan; }
+stage_grammar() { $MAKE check-grammar; }
 stage_text() { $MAKE check-text; }
 stage_oracle() { $MAKE check-oracle; }
 stage_regress() { $MAKE check-regress; }

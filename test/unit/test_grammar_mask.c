@@ -1,0 +1,291 @@
+/*
+ * test_grammar_mask.c
+ *	  Masks and matchers: every mask equal to trying every token, no dead ends, going back and forking, budgets from the
+ *	  minimum up, forced bytes, and the end token.
+ */
+#include "grammar_util.h"
+
+static Dsv3TokenTable *vocab;
+static uint64_t seed = UINT64_C(0x2545F4914F6CDD1D);
+
+static uint64_t
+next_random(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed;
+}
+
+typedef struct Source
+{
+	Dsv3GrammarKind kind;
+	const char *text;
+} Source;
+
+static const Source sources[] = {
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":2,\"maxLength\":5}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^(ab|é)+$\",\"maxLength\":9}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"aa\",\"maxLength\":30}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"number\",\"minimum\":-3.5,\"maximum\":120}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^a\"},{\"type\":\"string\","
+							   "\"maxLength\":3},{\"const\":\"abcdef\"}]}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\"},\"name\":{"
+							   "\"type\":\"string\"},\"na\":{\"type\":"
+							   "\"null\"}},\"required\":[\"name\"]}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"object\",\"properties\":{\"x\":{\"enum\":[\"a\",\"aa\",1,12,null]}},\"required\":[\"x\"],"
+	 "\"additionalProperties\":false}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"string\","
+							   "\"maxLength\":2},\"minItems\":2}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"a\",\"aa\",\"ab\",1,12]}}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":[\"integer\","
+							   "\"object\",\"null\"]},\"maxItems\":6}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"contains\":{\"type\":\"string\"},\"minContains\":2,"
+							   "\"maxContains\":3,\"maxItems\":6}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"patternProperties\":{\"^a\":{\"type\":\"integer\"},"
+							   "\"b$\":{\"maximum\":5}},\"additionalProperties\":"
+							   "{\"type\":\"null\"},\"minProperties\":2,\"maxProperties\":4}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"a\",\"ab\",\"id\"]},\"minProperties\":1}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\\\"b\":{\"type\":\"null\"}},"
+							   "\"additionalProperties\":{\"type\":\"boolean\"}}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"$ref\":\"#/$defs/"
+	 "t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"items\":"
+	 "{\"$ref\":\"#/$defs/"
+	 "t\"}},\"id\":{\"type\":\"integer\"}},\"required\":[\"id\"],\"additionalProperties\":false}}}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"oneOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},{"
+							   "\"properties\":{\"a\":{\"const\":12}},"
+							   "\"required\":[\"a\"]}],\"type\":\"object\"}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"date-time\"}"},
+	{DSV3_GRAMMAR_CHOICE, "[\"a\",\"ab\",\"aab\",\"é\"]"},
+	{DSV3_GRAMMAR_REGEX, "(foo|ba+r)\\d{2,3}"},
+	{DSV3_GRAMMAR_EBNF,
+	 "e ::= t ((\"+\" | \"-\") t)*\nt ::= [0-9]+ | \"(\" w e w \")\" | \"a\"+ \"b\"\nw ::= \" \"*"},
+	{DSV3_GRAMMAR_EBNF,
+	 "list ::= item (\",\" item)* ;\nitem ::= \"a\" item? | empty \"b\"\nempty ::= \"\" | \"é\""},
+};
+
+#define NSOURCES (sizeof(sources) / sizeof(sources[0]))
+
+static int32_t
+words(void)
+{
+	return (dsv3_token_table_size(vocab) + 63) / 64;
+}
+
+static int32_t
+pick(const uint64_t *mask, int32_t count)
+{
+	int32_t nth = (int32_t) (next_random() % (uint64_t) count);
+
+	for (int32_t t = 0; t < dsv3_token_table_size(vocab); t++)
+		if ((mask[t / 64] >> (t % 64) & 1) != 0 && nth-- == 0)
+			return t;
+	return -1;
+}
+
+/* One random answer; at every step the mask is compared, and going back is tried. */
+static void
+walk(Dsv3Grammar *g, const char *what, int32_t remaining)
+{
+	Dsv3Error err = {0};
+	Dsv3Matcher *m = dsv3_matcher_create(g, &err);
+	uint64_t *fast = calloc((size_t) words(), 8);
+	uint64_t *slow = calloc((size_t) words(), 8);
+	char *text = calloc(1, 65536);
+	size_t len = 0;
+
+	for (int step = 0;; step++)
+	{
+		int32_t count;
+		int32_t slow_count;
+		int32_t token;
+		size_t n;
+		const char *bytes;
+
+		if (remaining < 0 && step == 40)
+			remaining = dsv3_matcher_shortest(m) + 1;
+		if (!dsv3_matcher_mask(m, remaining, fast, &count, NULL, &err))
+			fail_msg("%s: %s after %s", what, err.message, text);
+		if (count <= 0)
+			fail_msg("%s: dead end after %s", what, text);
+		if (remaining < 0)
+		{
+			assert_true(dsv3_matcher_mask_slow(m, slow, &slow_count, &err));
+			if (slow_count != count || memcmp(fast, slow, (size_t) words() * 8) != 0)
+				fail_msg("%s: masks differ after %s", what, text);
+		}
+		/* The end token exactly when the answer is complete; never a special token or an id without bytes. */
+		assert_int_equal(fast[VOCAB_EOS / 64] >> (VOCAB_EOS % 64) & 1, dsv3_matcher_is_complete(m));
+		for (int32_t t = dsv3_token_table_size(vocab) - 2; t < dsv3_token_table_size(vocab); t++)
+			assert_int_equal(fast[t / 64] >> (t % 64) & 1, 0);
+		if (dsv3_matcher_must_stop(m))
+			assert_int_equal(count, 1);
+		token = pick(fast, count);
+		if (remaining > 0)
+			remaining--;
+		if (token == VOCAB_EOS)
+			break;
+		if (step % 7 == 3)
+		{
+			/* A fork goes on alone; the original comes back to the same mask. */
+			Dsv3Matcher *fork = dsv3_matcher_fork(m, &err);
+
+			assert_true(dsv3_matcher_accept(fork, token, &err));
+			dsv3_matcher_free(fork);
+			assert_true(dsv3_matcher_accept(m, token, &err));
+			assert_true(dsv3_matcher_rollback(m, 1));
+			assert_true(dsv3_matcher_mask(m, -1, slow, &slow_count, NULL, &err));
+			if (remaining < 0)
+				assert_memory_equal(fast, slow, (size_t) words() * 8);
+		}
+		assert_true(dsv3_matcher_accept(m, token, &err));
+		bytes = dsv3_token_table_bytes(vocab, token, &n);
+		assert_true(len + n < 65000);
+		memcpy(text + len, bytes, n);
+		len += n;
+	}
+	assert_true(dsv3_matcher_is_complete(m));
+	if (!dsv3_grammar_validate(g, text, len, &err))
+		fail_msg("%s: %s: %s", what, err.message, text);
+	assert_false(dsv3_matcher_accept(m, 5000, &err));
+	dsv3_matcher_free(m);
+	free(fast);
+	free(slow);
+	free(text);
+}
+
+static void
+masks_equal_trying_every_token(void **state)
+{
+	(void) state;
+	for (size_t i = 0; i < NSOURCES; i++)
+	{
+		Dsv3Grammar *g = grammar_of(vocab, sources[i].kind, sources[i].text, NULL);
+
+		for (int k = 0; k < 12; k++)
+			walk(g, sources[i].text, -1);
+		dsv3_grammar_free(g);
+	}
+}
+
+static void
+budgets_hold_from_the_minimum(void **state)
+{
+	(void) state;
+	for (size_t i = 0; i < NSOURCES; i++)
+		for (int mode = 0; mode < 3; mode++)
+		{
+			Dsv3GrammarOptions options = {.whitespace = (Dsv3Whitespace) mode};
+			Dsv3Grammar *g = grammar_of(vocab, sources[i].kind, sources[i].text, &options);
+			int32_t least = dsv3_grammar_shortest(g) + 1;
+			Dsv3Error err = {0};
+			Dsv3Matcher *m = dsv3_matcher_create(g, &err);
+			uint64_t *mask = calloc((size_t) words(), 8);
+
+			assert_false(dsv3_matcher_mask(m, least - 1, mask, NULL, NULL, &err));
+			assert_string_equal(err.sqlstate, DSV3_ERR_INVALID_PARAMETER);
+			free(mask);
+			dsv3_matcher_free(m);
+			for (int32_t more = 0; more < 25; more++)
+				walk(g, sources[i].text, least + more);
+			dsv3_grammar_free(g);
+		}
+}
+
+static void
+forced_bytes_are_forced(void **state)
+{
+	Dsv3GrammarOptions options = {.whitespace = DSV3_WHITESPACE_COMPACT};
+	Dsv3Grammar *g = grammar_of(vocab, DSV3_GRAMMAR_JSON_SCHEMA,
+								"{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},"
+								"\"order\":{\"type\":\"null\"},\"orderId\":{\"type\":"
+								"\"null\"}},\"required\":[\"name\"],\"additionalProperties\":false}",
+								&options);
+	Dsv3Error err = {0};
+	Dsv3Matcher *m = dsv3_matcher_create(g, &err);
+	char bytes[64];
+	size_t n = dsv3_matcher_forced(m, bytes, sizeof(bytes));
+	size_t taken;
+	int32_t tokens[16];
+
+	(void) state;
+	assert_int_equal(n, 9);
+	assert_memory_equal(bytes, "{\"name\":\"", 9);
+	/* As single bytes: a longer token could always reach across, so what is kept ends before the last border. */
+	for (size_t i = 0; i < n; i++)
+		tokens[i] = (unsigned char) bytes[i];
+	assert_true(dsv3_matcher_forced_tokens(m, tokens, (int32_t) n) < (int32_t) n);
+	assert_true(dsv3_matcher_accept_bytes(m, "{\"name\":\"x\",", 12, &taken, &err));
+	n = dsv3_matcher_forced(m, bytes, sizeof(bytes));
+	/* Two keys begin alike: only what they share. */
+	assert_int_equal(n, 6);
+	assert_memory_equal(bytes, "\"order", 6);
+	dsv3_matcher_free(m);
+	dsv3_grammar_free(g);
+}
+
+static void
+full_caches_are_emptied(void **state)
+{
+	Dsv3GrammarOptions options = {.memory_limit = 2 * 1024 * 1024};
+	Dsv3Grammar *g = grammar_of(vocab, DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\"}", &options);
+	Dsv3Error err = {0};
+	Dsv3Matcher *old = dsv3_matcher_create(g, &err);
+	size_t taken;
+
+	(void) state;
+	assert_true(dsv3_matcher_accept_bytes(old, "{\"abc", 5, &taken, &err));
+	/* Every key is remembered; together they are more than the cache holds. */
+	for (int i = 0; i < 2000; i++)
+	{
+		Dsv3Matcher *m = dsv3_matcher_create(g, &err);
+		char text[100];
+		int n = snprintf(text, sizeof(text), "{\"%dxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\":1}", i);
+
+		assert_true(dsv3_matcher_accept_bytes(m, text, (size_t) n, &taken, &err));
+		assert_true(dsv3_matcher_must_stop(m));
+		dsv3_matcher_free(m);
+	}
+	assert_true(dsv3_grammar_memory(g) < 8 * 1024 * 1024);
+	/* The first matcher's position was forgotten with the caches and comes back. */
+	assert_true(dsv3_matcher_rollback(old, 1));
+	assert_true(dsv3_matcher_accept_bytes(old, "{\"a\":{}", 7, &taken, &err));
+	assert_true(dsv3_matcher_accept_bytes(old, "}", 1, &taken, &err));
+	assert_true(dsv3_matcher_is_complete(old));
+	dsv3_matcher_free(old);
+	dsv3_grammar_free(g);
+}
+
+static int
+setup(void **state)
+{
+	(void) state;
+	vocab = small_vocab();
+	return 0;
+}
+
+static int
+teardown(void **state)
+{
+	(void) state;
+	dsv3_token_table_free(vocab);
+	return 0;
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(masks_equal_trying_every_token),
+		cmocka_unit_test(budgets_hold_from_the_minimum),
+		cmocka_unit_test(forced_bytes_are_forced),
+		cmocka_unit_test(full_caches_are_emptied),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
