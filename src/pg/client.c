@@ -311,6 +311,17 @@ check_client(void)
 	}
 }
 
+/* For how long it has been waiting for an engine that is not ready; an answer that an engine's end interrupted waits from
+ * then. */
+static int64
+start_wait_ms(const Dsv3SlotView *view)
+{
+	if (view->engine_state == DSV3_ENGINE_READY || view->state != DSV3_SLOT_QUEUED)
+		return -1;
+	return TimestampDifferenceMilliseconds(Max(view->submitted_at, view->engine_since),
+										   GetCurrentTimestamp());
+}
+
 /* Has the call run out of time? Then the failure is set. */
 static bool
 out_of_time(const Dsv3Call *call, const Dsv3SlotView *view, Dsv3Failure *failure)
@@ -325,8 +336,7 @@ out_of_time(const Dsv3Call *call, const Dsv3SlotView *view, Dsv3Failure *failure
 		failure->row_error = true;
 		return true;
 	}
-	if (view->engine_state != DSV3_ENGINE_READY && view->state == DSV3_SLOT_QUEUED &&
-		elapsed >= dsv3_guc_start_timeout)
+	if (start_wait_ms(view) >= dsv3_guc_start_timeout)
 	{
 		dsv3_error(&failure->error, DSV3_ERR_NOT_READY, "dsv3 engine is not ready");
 		if (view->supervisor_pid == 0)
@@ -352,13 +362,13 @@ out_of_time(const Dsv3Call *call, const Dsv3SlotView *view, Dsv3Failure *failure
 static long
 sleep_ms(const Dsv3Call *call, const Dsv3SlotView *view)
 {
-	int64 elapsed = elapsed_ms(call->started);
+	int64 waited = start_wait_ms(view);
 	int64 ms = CLIENT_CHECK_MS;
 
 	if (call->timeout_ms > 0)
-		ms = Min(ms, call->timeout_ms - elapsed);
-	if (view->state == DSV3_SLOT_QUEUED)
-		ms = Min(ms, Max(dsv3_guc_start_timeout - elapsed, 10));
+		ms = Min(ms, call->timeout_ms - elapsed_ms(call->started));
+	if (waited >= 0)
+		ms = Min(ms, dsv3_guc_start_timeout - waited);
 	return (long) Max(ms, 1);
 }
 

@@ -538,7 +538,7 @@ dsv3_inflight_engine_gone(int retries, const char *how)
 
 			dsv3_error(&err, DSV3_ERR_ENGINE_LOST,
 					   "dsv3 engine ended %d times while it worked on this request", flight->deaths);
-			dsv3_error_detail(&err, "The last time it ended by %s.", how);
+			dsv3_error_detail(&err, "The last end: %s.", how);
 			dsv3_error_hint(
 				&err,
 				"The server log says what the engine reported. dsv3.request_retries sets how often such a "

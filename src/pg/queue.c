@@ -188,6 +188,7 @@ fill_view(const Dsv3Slot *slot, Dsv3SlotView *view)
 	view->counts = slot->counts;
 	view->output_len = slot->output.len;
 	view->engine_state = dsv3_shared->engine_state;
+	view->engine_since = dsv3_shared->engine_since;
 	view->supervisor_pid = dsv3_shared->supervisor_pid;
 	view->submitted_at = slot->submitted_at;
 }

@@ -47,6 +47,7 @@ typedef struct Dsv3SlotView
 	Dsv3Counts counts;
 	Size output_len; /* bytes waiting in the slot */
 	Dsv3EngineState engine_state;
+	TimestampTz engine_since; /* of engine_state */
 	int supervisor_pid;
 	TimestampTz submitted_at;
 } Dsv3SlotView;

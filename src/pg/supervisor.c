@@ -54,6 +54,7 @@ typedef struct Supervisor
 	int socket_position;  /* in events, -1: not there */
 
 	bool ready;       /* READY was received */
+	bool told;        /* it has said why it cannot start */
 	bool doomed;      /* we have killed it: nothing it sent counts any more */
 	char reason[256]; /* why we killed it */
 
@@ -121,6 +122,7 @@ close_engine(void)
 	dsv3_relay_close(&self.relay);
 	self.ready = false;
 	self.doomed = false;
+	self.told = false;
 	self.eof_at = 0;
 	self.unanswered_since = 0;
 	self.stuck_since = 0;
@@ -193,18 +195,17 @@ engine_ended(int pid, int status)
 	else if (self.child.last_line[0])
 		dsv3_error_detail(&err, "Its last message was: %s", self.child.last_line);
 	dsv3_error_hint(&err, "See the server log. The engine is started again by itself.");
-	close_engine();
-
-	/* A start that failed with a reason has already said so. */
-	if (dsv3_shared->engine_state == DSV3_ENGINE_DOWN && self.ready_at == 0)
+	if (self.told)
 		dsv3_queue_set_engine(DSV3_ENGINE_DOWN, 0);
-	else if (self.failed_starts >= FAILED_STARTS_MAX)
+	else if (self.failed_starts > 0 &&
+			 (self.failed_starts >= FAILED_STARTS_MAX || dsv3_shared->engine_state == DSV3_ENGINE_DOWN))
 		go_down(&err);
 	else
 	{
 		dsv3_queue_set_last_error(&err);
 		dsv3_queue_set_engine(DSV3_ENGINE_RESTARTING, 0);
 	}
+	close_engine();
 	self.ready_at = 0;
 	schedule_start(now);
 }
@@ -348,6 +349,7 @@ start_failed(const Dsv3FrameHeader *header, const uint8 *body)
 		strlcpy(err.sqlstate, DSV3_ERR_INTERNAL, sizeof(err.sqlstate));
 	if (err.message[0] == '\0')
 		return false;
+	self.told = true;
 	go_down(&err);
 	return true;
 }
@@ -648,6 +650,9 @@ dsv3_supervisor_main(Datum arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			/* Whoever repaired what was wrong need not wait for the next start. */
+			self.ends = 0;
+			self.next_start = 0;
 		}
 		turn();
 		if (!ShutdownRequestPending)

@@ -79,7 +79,7 @@ next_is_good('silent');
 # Messages, and what the forms that catch errors make of them.
 query_fails($node, q{SELECT dsv3_generate('!!fail')}, '22023', qr/ERROR:  22023: this is the message\nDETAIL:  This is the detail\./, 'This is the hint\.', 'the engine\'s own failure, in full');
 query_fails($node, q{SELECT dsv3_generate('!!utf8')}, '08P01', qr/invalid frame: text is not valid UTF-8/, 'server log', 'bad UTF-8');
-query_fails($node, q{SELECT dsv3_generate('!!segv')}, '08006', qr/dsv3 engine ended 2 times while it worked on this request\nDETAIL:  The last time it ended by signal 11/, 'dsv3\.request_retries', 'a request that kills');
+query_fails($node, q{SELECT dsv3_generate('!!segv')}, '08006', qr/dsv3 engine ended 2 times while it worked on this request\nDETAIL:  The last end: signal 11/, 'dsv3\.request_retries', 'a request that kills');
 is($node->safe_psql('postgres', q{SELECT string_agg(coalesce(sqlstate, value), ' ') FROM unnest('{!!segv,one,!!utf8,two,!!zero}'::text[]) AS t, dsv3_try_generate(t)}),
 	'08006 ONE 08P01 TWO 22P05', 'bad rows among good ones, as rows');
 is($node->safe_psql('postgres', q{SELECT string_agg(coalesce(dsv3_generate(t, options => '{"on_error": "null"}'), '-'), ' ') FROM unnest('{!!segv,one,!!utf8,two}'::text[]) AS t}),

@@ -91,6 +91,28 @@ set('dsv3.engine_start_limit' => 0);
 $node->restart;
 ok(wait_state($node, 'ready'), 'engine_start_limit = 0: no limit');
 
+# A reload starts an engine that is waited for at once: what kept it from starting may have been repaired.
+set('dsv3.engine_restart_delay' => "'1min'", 'dsv3.engine_restart_delay_max' => "'1min'");
+$node->reload;
+sleep(0.2);
+kill 'KILL', engine_pid($node);
+ok(wait_for('the wait', sub { health($node, 'state') eq 'restarting' }), 'a long wait');
+$node->reload;
+ok(wait_for('ready', sub { health($node, 'state') eq 'ready' }, 20), 'is ended by a reload');
+
+# A request that ran before the engine ended has all of start_timeout to wait for the next.
+set('dsv3.engine_restart_delay' => "'1s'", 'dsv3.engine_restart_delay_max' => "'1s'", 'dsv3.engine_path' => "''", 'dsv3.model_path' => "'test:token_us=2000'",
+	'dsv3.engine_watchdog' => "'30s'");
+$node->restart;
+wait_state($node, 'ready');
+{
+	my $long = start_query($node, "SET dsv3.start_timeout = '3s'; SELECT length(dsv3_generate('/forever', max_tokens => 3000))");
+
+	ok(wait_for('some seconds of an answer', sub { live_requests($node, "output_tokens > 1600") == 1 }), 'an answer that has taken longer than start_timeout');
+	kill 'KILL', engine_pid($node);
+	is((end_query($long))[0], '3000', 'goes on with the next engine');
+}
+
 # ---- wait events ----
 
 set('dsv3.engine_path' => "''", 'dsv3.model_path' => "'test:token_us=500'", 'dsv3.engine_watchdog' => "'30s'");
