@@ -25,15 +25,14 @@
  */
 #include "engine/scheduler.h"
 
+#include "engine/at_once.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include <jansson.h>
-
-#include "engine/sequence.h"
+#include "engine/scheduler_state.h"
 
 #define DEFAULT_BATCH   64
 #define DEFAULT_STEP_MS 200
@@ -43,102 +42,6 @@
 #define MAX_SCORED_ROWS 64 /* rows of a step's prompts whose logits are wanted: bounds the memory of logits */
 #define GATHER_TOKENS   16 /* without STREAM a DELTA waits for this many tokens ... */
 #define GATHER_US       200000 /* ... or this long */
-
-typedef enum JobPlace
-{
-	JOB_TEXT,    /* in the text queue */
-	JOB_IN_TEXT, /* being encoded */
-	JOB_READY,
-	JOB_BATCH,
-} JobPlace;
-
-typedef struct Job
-{
-	struct Job *next; /* of all jobs, in order of arrival */
-	uint64_t id;
-	uint64_t arrival; /* rising */
-	uint32_t role;
-	uint32_t priority;
-	JobPlace place;
-	bool cancelled;
-	bool in_step;
-	Dsv3Request *request; /* until encoded, then the sequence's */
-	Dsv3Sequence *seq;
-	uint64_t submit_us;
-	uint64_t deadline_us; /* 0: none */
-	uint64_t first_step_us;
-	uint64_t first_token_us;
-	uint64_t last_delta_us;
-} Job;
-
-typedef struct RoleServed
-{
-	uint32_t role;
-	uint64_t served; /* number of the admission */
-} RoleServed;
-
-struct Dsv3Scheduler
-{
-	Dsv3Backend *backend;
-	Dsv3SchedulerOptions options;
-	int context;
-	bool kv_limited;
-
-	pthread_mutex_t lock;
-	pthread_cond_t wake;      /* the running thread sleeps here */
-	pthread_cond_t text_wake; /* the text thread sleeps here */
-	pthread_t text_thread;
-	bool has_text_thread;
-	bool stop;
-	bool woken;
-	bool paused;
-	Job *jobs;
-	Job **jobs_tail;
-	int n_jobs;
-	int live_in_step; /* jobs of the running step that nobody cancelled */
-	atomic_bool abort_step;
-
-	Job **batch;
-	int n_batch;
-	int32_t *free_blocks;
-	int n_free;
-	RoleServed *roles;
-	int n_roles;
-	uint64_t admissions;
-	uint64_t arrivals;
-	double budget; /* prompt tokens of a step */
-
-	Dsv3Sampler sampler;
-	float *logits;
-	size_t logits_rows;
-	Dsv3StepSeq *step_seqs;
-	Job **step_jobs;
-
-	uint64_t opened_us;
-	atomic_uint_least64_t progress;
-	atomic_uint_least64_t n_submitted;
-	atomic_uint_least64_t n_done;
-	atomic_uint_least64_t n_failed;
-	atomic_uint_least64_t n_cancelled;
-	atomic_uint_least64_t n_steps;
-	atomic_uint_least64_t n_step_us;
-	atomic_uint_least64_t n_preempted;
-	atomic_uint_least64_t n_prompt_tokens; /* of finished and running requests, counted once */
-	atomic_uint_least64_t n_output_tokens;
-	atomic_uint_least64_t n_computed_tokens; /* rows computed, again or for the first time */
-	atomic_int stat_batch;
-	atomic_int stat_free;
-	atomic_int stat_budget;
-};
-
-static uint64_t
-now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000;
-}
 
 /* -- jobs -- */
 
@@ -198,45 +101,29 @@ is_dropped(const Job *job, uint64_t now, Dsv3Error *error)
 /* -- text: from request to sequence -- */
 
 static bool
-answer_tokenize(Dsv3Scheduler *scheduler, Job *job, Dsv3Error *err)
+send_at_once(Dsv3Scheduler *scheduler, const Job *job, Dsv3Error *err)
 {
-	const Dsv3Request *request = job->request;
-	Dsv3Tokens tokens = {0};
-	Dsv3Event event = {
-		.type = DSV3_FRAME_DONE, .request = job->id, .kind = request->kind, .finish = DSV3_FINISH_STOP};
+	Dsv3AtOnce answer = {0};
+	bool ok = dsv3_answer_at_once(scheduler->backend, job->request, &answer, err);
 
-	if (!scheduler->backend->ops->encode(scheduler->backend, request->prompt.data, request->prompt.len, 0,
-										 &tokens, err))
+	if (ok)
 	{
-		dsv3_tokens_free(&tokens);
-		return false;
-	}
-	event.tokens = tokens.ids;
-	event.n_tokens = tokens.count;
-	event.prompt_tokens = (uint32_t) tokens.count;
-	scheduler->options.emit(scheduler->options.arg, &event);
-	dsv3_tokens_free(&tokens);
-	return true;
-}
+		Dsv3Event event = {
+			.type = DSV3_FRAME_DONE,
+			.request = job->id,
+			.kind = job->request->kind,
+			.finish = DSV3_FINISH_STOP,
+			.text = answer.text.data,
+			.text_len = answer.text.len,
+			.tokens = answer.tokens.ids,
+			.n_tokens = answer.tokens.count,
+			.prompt_tokens = (uint32_t) answer.tokens.count,
+		};
 
-static bool
-answer_detokenize(Dsv3Scheduler *scheduler, Job *job, Dsv3Error *err)
-{
-	const Dsv3Request *request = job->request;
-	Dsv3Text text = {0};
-	Dsv3Event event = {
-		.type = DSV3_FRAME_DONE, .request = job->id, .kind = request->kind, .finish = DSV3_FINISH_STOP};
-
-	if (!dsv3_backend_decode(scheduler->backend, request->tokens, request->n_tokens, false, &text, err))
-	{
-		dsv3_text_free(&text);
-		return false;
+		scheduler->options.emit(scheduler->options.arg, &event);
 	}
-	event.text = text.data;
-	event.text_len = text.len;
-	scheduler->options.emit(scheduler->options.arg, &event);
-	dsv3_text_free(&text);
-	return true;
+	dsv3_at_once_free(&answer);
+	return ok;
 }
 
 /* Encode a job's prompt and pass it on, or answer it. The job is JOB_IN_TEXT and the caller's. */
@@ -244,13 +131,10 @@ static void
 prepare_job(Dsv3Scheduler *scheduler, Job *job)
 {
 	Dsv3Error err;
-	bool ok;
 
-	if (job->request->kind == DSV3_REQUEST_TOKENIZE || job->request->kind == DSV3_REQUEST_DETOKENIZE)
+	if (dsv3_is_at_once(job->request->kind))
 	{
-		ok = job->request->kind == DSV3_REQUEST_TOKENIZE ? answer_tokenize(scheduler, job, &err)
-														 : answer_detokenize(scheduler, job, &err);
-		if (ok)
+		if (send_at_once(scheduler, job, &err))
 		{
 			atomic_fetch_add(&scheduler->n_done, 1);
 			forget_job(scheduler, job);
@@ -1189,73 +1073,4 @@ int
 dsv3_scheduler_context(const Dsv3Scheduler *scheduler)
 {
 	return scheduler->context;
-}
-
-/* -- counters -- */
-
-static json_t *
-expert_counts(const Dsv3Backend *backend)
-{
-	json_t *layers = json_array();
-
-	for (int layer = 0; backend->expert_counts && layer < backend->info.n_layers; layer++)
-	{
-		json_t *experts = json_array();
-
-		for (int e = 0; e < backend->info.n_routed_experts; e++)
-		{
-			const atomic_uint_least64_t *count =
-				&backend
-					 ->expert_counts[(size_t) layer * (size_t) backend->info.n_routed_experts + (size_t) e];
-
-			json_array_append_new(experts, json_integer((json_int_t) atomic_load(count)));
-		}
-		json_array_append_new(layers, experts);
-	}
-	return layers;
-}
-
-char *
-dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts)
-{
-	int places[4] = {0, 0, 0, 0};
-	uint64_t oldest = 0;
-	json_t *stats = json_object();
-	char *text;
-
-	pthread_mutex_lock(&scheduler->lock);
-	for (Job *job = scheduler->jobs; job; job = job->next)
-	{
-		places[job->place]++;
-		if (job->place != JOB_BATCH && (oldest == 0 || job->submit_us < oldest))
-			oldest = job->submit_us;
-	}
-	pthread_mutex_unlock(&scheduler->lock);
-
-#define PUT(name, value) json_object_set_new(stats, name, json_integer((json_int_t) (value)))
-	PUT("uptime_us", now_us() - scheduler->opened_us);
-	PUT("requests_submitted", atomic_load(&scheduler->n_submitted));
-	PUT("requests_done", atomic_load(&scheduler->n_done));
-	PUT("requests_failed", atomic_load(&scheduler->n_failed));
-	PUT("requests_cancelled", atomic_load(&scheduler->n_cancelled));
-	PUT("running", places[JOB_BATCH]);
-	PUT("queued", places[JOB_TEXT] + places[JOB_IN_TEXT] + places[JOB_READY]);
-	PUT("oldest_wait_us", oldest ? now_us() - oldest : 0);
-	PUT("prompt_tokens", atomic_load(&scheduler->n_prompt_tokens));
-	PUT("cached_tokens", 0);
-	PUT("output_tokens", atomic_load(&scheduler->n_output_tokens));
-	PUT("computed_tokens", atomic_load(&scheduler->n_computed_tokens));
-	PUT("steps", atomic_load(&scheduler->n_steps));
-	PUT("step_us", atomic_load(&scheduler->n_step_us));
-	PUT("preemptions", atomic_load(&scheduler->n_preempted));
-	PUT("prefill_budget", atomic_load(&scheduler->stat_budget));
-	PUT("kv_blocks", scheduler->options.kv_blocks);
-	PUT("kv_blocks_used", scheduler->options.kv_blocks - atomic_load(&scheduler->stat_free));
-	PUT("kv_block_tokens", DSV3_KV_BLOCK);
-#undef PUT
-	if (experts)
-		json_object_set_new(stats, "expert_tokens", expert_counts(scheduler->backend));
-	text = json_dumps(stats, JSON_COMPACT);
-	json_decref(stats);
-	return text;
 }

@@ -1,0 +1,52 @@
+/*
+ * scheduler_stats.c
+ *	  The scheduler's counters as JSON, for STATS and dsv3_stat_engine.
+ */
+#include <jansson.h>
+
+#include "engine/scheduler_state.h"
+
+char *
+dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts)
+{
+	int places[4] = {0, 0, 0, 0};
+	uint64_t oldest = 0;
+	json_t *stats = json_object();
+	char *text;
+
+	pthread_mutex_lock(&scheduler->lock);
+	for (Job *job = scheduler->jobs; job; job = job->next)
+	{
+		places[job->place]++;
+		if (job->place != JOB_BATCH && (oldest == 0 || job->submit_us < oldest))
+			oldest = job->submit_us;
+	}
+	pthread_mutex_unlock(&scheduler->lock);
+
+#define PUT(name, value) json_object_set_new(stats, name, json_integer((json_int_t) (value)))
+	PUT("uptime_us", now_us() - scheduler->opened_us);
+	PUT("requests_submitted", atomic_load(&scheduler->n_submitted));
+	PUT("requests_done", atomic_load(&scheduler->n_done));
+	PUT("requests_failed", atomic_load(&scheduler->n_failed));
+	PUT("requests_cancelled", atomic_load(&scheduler->n_cancelled));
+	PUT("running", places[JOB_BATCH]);
+	PUT("queued", places[JOB_TEXT] + places[JOB_IN_TEXT] + places[JOB_READY]);
+	PUT("oldest_wait_us", oldest ? now_us() - oldest : 0);
+	PUT("prompt_tokens", atomic_load(&scheduler->n_prompt_tokens));
+	PUT("cached_tokens", 0);
+	PUT("output_tokens", atomic_load(&scheduler->n_output_tokens));
+	PUT("computed_tokens", atomic_load(&scheduler->n_computed_tokens));
+	PUT("steps", atomic_load(&scheduler->n_steps));
+	PUT("step_us", atomic_load(&scheduler->n_step_us));
+	PUT("preemptions", atomic_load(&scheduler->n_preempted));
+	PUT("prefill_budget", atomic_load(&scheduler->stat_budget));
+	PUT("kv_blocks", scheduler->options.kv_blocks);
+	PUT("kv_blocks_used", scheduler->options.kv_blocks - atomic_load(&scheduler->stat_free));
+	PUT("kv_block_tokens", DSV3_KV_BLOCK);
+#undef PUT
+	if (experts)
+		json_object_set_new(stats, "expert_tokens", dsv3_backend_expert_counts(scheduler->backend));
+	text = json_dumps(stats, JSON_COMPACT);
+	json_decref(stats);
+	return text;
+}
