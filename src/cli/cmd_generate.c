@@ -181,9 +181,10 @@ set_option(Options *options, int option, const char *value, const char **wrong, 
 			*wrong = "--top-k must be a number";
 			return parse_count(value, &request->sampling.top_k);
 		case 'd':
-			*wrong = "--seed must be a whole number";
+			*wrong = "--seed must be a whole number of 64 bits";
+			errno = 0;
 			request->sampling.seed = (int64_t) strtoll(value, &end, 10);
-			return *value && *end == '\0';
+			return *value && *end == '\0' && errno == 0;
 		case 't':
 		case 'P':
 		case 'm':

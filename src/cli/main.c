@@ -56,6 +56,18 @@ dsv3_cli_usage(const char *command, const char *fmt, ...)
 	return 2;
 }
 
+/* The status of a command that has printed: what did not reach standard output was not done. */
+static int
+printed(int status)
+{
+	int flushed = fflush(stdout);
+
+	if (status != 0 || (flushed == 0 && !ferror(stdout)))
+		return status;
+	fprintf(stderr, "dsv3: could not write to standard output\n");
+	return 1;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -67,17 +79,17 @@ main(int argc, char **argv)
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
 	{
 		print_help(stdout);
-		return 0;
+		return printed(0);
 	}
 	if (strcmp(argv[1], "--version") == 0)
 	{
 		printf("dsv3 %s\n", DSV3_VERSION);
-		return 0;
+		return printed(0);
 	}
 	for (int i = 0; i < N_COMMANDS; i++)
 	{
 		if (strcmp(argv[1], commands[i].name) == 0)
-			return commands[i].run(argc - 1, argv + 1);
+			return printed(commands[i].run(argc - 1, argv + 1));
 	}
 	fprintf(stderr, "dsv3: unknown command \"%s\"\nTry 'dsv3 --help'.\n", argv[1]);
 	return 2;

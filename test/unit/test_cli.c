@@ -1,6 +1,6 @@
 /*
  * test_cli.c
- *	  `dsv3 logits`, `bench` and `perplexity` as a user runs them: exit status, what goes to stdout and what to stderr, the
+ *	  `dsv3 generate`, `logits`, `bench` and `perplexity` as a user runs them: exit status, what goes to stdout and what to stderr, the
  *	  .npy file, and that no option which must not change the result does.
  */
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include "text_fixture.h"
 
 static char program[4096];
+static const char *stdout_to; /* instead of a file, whose content is then out */
 static Fixture fx;
 static char out[8192];
 static char err[8192];
@@ -54,7 +55,7 @@ dsv3(const char *first, ...)
 	assert_true(pid >= 0);
 	if (pid == 0)
 	{
-		int o = open(out_path, O_WRONLY | O_CREAT | O_TRUNC, 0600),
+		int o = open(stdout_to ? stdout_to : out_path, O_WRONLY | O_CREAT | O_TRUNC, 0600),
 			e = open(err_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
 		dup2(o, 1);
@@ -98,6 +99,33 @@ test_help(void **state)
 		assert_int_equal(dsv3(commands[i], "MODEL", "--threads", "two", NULL), 2);
 		assert_int_equal(dsv3(commands[i], "a", "b", "c", NULL), 2);
 	}
+}
+
+static void
+test_generate(void **state)
+{
+	(void) state;
+	assert_int_equal(dsv3("generate", "test:", "--prompt", "abc", NULL), 0);
+	assert_string_equal(out, "ABC\n");
+	assert_int_equal(dsv3("generate", "test:", "--prompt", "a", "--seed", "9223372036854775807", NULL), 0);
+	assert_int_equal(dsv3("generate", "test:", "--prompt", "a", "--seed", "9223372036854775808", NULL), 2);
+	assert_contains(err, "--seed");
+}
+
+/* An answer that a full disk swallowed is not a success, whatever prints it. */
+static void
+test_full_disk(void **state)
+{
+	(void) state;
+	stdout_to = "/dev/full";
+	assert_int_equal(dsv3("generate", "test:", "--prompt", "abc", NULL), 1);
+	assert_contains(err, "could not write to standard output");
+	assert_int_equal(dsv3("generate", "test:", "--prompt", "abc", "--json", NULL), 1);
+	assert_int_equal(dsv3("inspect", "MODEL", NULL), 1);
+	assert_int_equal(dsv3("--help", NULL), 1);
+	assert_int_equal(dsv3("--version", NULL), 1);
+	assert_int_equal(dsv3("generate", "--nonsense", NULL), 2);
+	stdout_to = NULL;
 }
 
 static void
@@ -262,8 +290,10 @@ int
 main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_help),  cmocka_unit_test(test_logits_usage), cmocka_unit_test(test_logits),
-		cmocka_unit_test(test_bench), cmocka_unit_test(test_perplexity),
+		cmocka_unit_test(test_help),       cmocka_unit_test(test_generate),
+		cmocka_unit_test(test_full_disk),  cmocka_unit_test(test_logits_usage),
+		cmocka_unit_test(test_logits),     cmocka_unit_test(test_bench),
+		cmocka_unit_test(test_perplexity),
 	};
 	char *copy = strdup(argv[0]);
 	int failed;
