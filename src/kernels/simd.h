@@ -27,6 +27,10 @@
 #define BLOCK_K 1024
 #define PASS_N  48 /* whole panels, whole tiles */
 
+#define STREAMS      4
+#define STREAM_BYTES ((size_t) 160 << 10)
+#define STREAM_AHEAD 1024
+
 INLINE size_t
 element_size(Dsv3Type type)
 {
@@ -160,10 +164,9 @@ dot_step(Dsv3Type type, int MR, int NR, const uint8_t *w, size_t row_bytes, cons
  */
 INLINE void
 dot_tile(Dsv3Type type, int MR, int NR, const uint8_t *w, size_t row_bytes, const float *const *x, int n,
-		 const float *const *fp8_scale, bool prefetch, V *acc)
+		 const float *const *fp8_scale, size_t ahead, V *acc)
 {
 	size_t size = element_size(type);
-	size_t ahead = row_bytes > 4096 ? 1024 : row_bytes * (size_t) NR;
 	int line = (int) (64 / size);
 	int segment = type == DSV3_TYPE_FP8 ? 128 : n;
 	V scale[NR_MAX];
@@ -177,7 +180,7 @@ dot_tile(Dsv3Type type, int MR, int NR, const uint8_t *w, size_t row_bytes, cons
 		for (int r = 0; r < NR; r++)
 			scale[r] = type == DSV3_TYPE_FP8 ? v_fp8_scale(fp8_scale[r][k0 / 128]) : v_set1(1.0f);
 		/* a cache line of each row at a time, so that it is asked for once */
-		for (; prefetch && k + line <= end; k += line)
+		for (; ahead > 0 && k + line <= end; k += line)
 		{
 			UNROLL
 			for (int r = 0; r < NR; r++)
@@ -225,14 +228,14 @@ reduce_row(int n, const V *acc, float *y)
 /* One finished tile: y[i * ldy + r]. */
 INLINE void
 direct_tile(Dsv3Type type, int MR, int NR, const uint8_t *w, size_t row_bytes, const float *const *x, int n,
-			const float *const *fp8_scale, bool prefetch, float *y, int64_t ldy)
+			const float *const *fp8_scale, size_t ahead, float *y, int64_t ldy)
 {
 	V acc[MR_MAX * NR_MAX];
 
 	UNROLL
 	for (int i = 0; i < MR * NR; i++)
 		acc[i] = v_zero();
-	dot_tile(type, MR, NR, w, row_bytes, x, n, fp8_scale, prefetch, acc);
+	dot_tile(type, MR, NR, w, row_bytes, x, n, fp8_scale, ahead, acc);
 	UNROLL
 	for (int i = 0; i < MR; i++)
 		reduce_row(NR, acc + i * NR, y + i * ldy);
@@ -251,6 +254,9 @@ matmul_direct(Dsv3Type type, const Dsv3Weight *w, const Dsv3Rows *x, int m, int 
 {
 	size_t row_bytes = (size_t) w->in * element_size(type);
 	size_t per_row = (size_t) ((w->in + 127) / 128);
+	/* A large slice is read in four streams far apart, which memory serves faster than one; in a small one streams end as
+	 * soon as they have begun. */
+	bool streams = (size_t) (n1 - n0) * row_bytes >= (row_bytes <= 512 ? STREAM_BYTES / 4 : STREAM_BYTES);
 
 	for (int i0 = 0; i0 < m; i0 += DIRECT_M)
 	{
@@ -260,15 +266,32 @@ matmul_direct(Dsv3Type type, const Dsv3Weight *w, const Dsv3Rows *x, int m, int 
 
 		for (int i = 0; i < rows; i++)
 			xr[i] = input_row(x, i0 + i);
-#define DIRECT_LOOP(MR, NR)                                                                                  \
-	for (; n + (NR) <= n1; n += (NR))                                                                        \
+#define DIRECT_TILE(MR, NR, apart, ahead, out, ldo)                                                          \
 	{                                                                                                        \
 		const uint8_t *p = (const uint8_t *) w->data + (size_t) n * row_bytes;                               \
 		const float *scale[NR_MAX];                                                                          \
                                                                                                              \
 		if (type == DSV3_TYPE_FP8)                                                                           \
-			UNROLL for (int r = 0; r < (NR); r++) scale[r] = w->scales + (size_t) ((n + r) / 128) * per_row; \
-		direct_tile(type, MR, NR, p, row_bytes, xr, w->in, scale, true, y + i0 * ldy + (n - n0), ldy);       \
+			UNROLL for (int r = 0; r < (NR); r++) scale[r] =                                                 \
+				w->scales + (size_t) ((n + r * (apart)) / 128) * per_row;                                    \
+		direct_tile(type, MR, NR, p, row_bytes *(size_t) (apart), xr, w->in, scale, ahead, out, ldo);        \
+	}
+#define DIRECT_LOOP(MR, NR)                                                                                  \
+	for (; n + (NR) <= n1; n += (NR))                                                                        \
+	DIRECT_TILE(MR, NR, 1, row_bytes > 4096 ? 1024 : row_bytes * (NR), y + i0 * ldy + (n - n0), ldy)
+#define STREAM_LOOP(MR)                                                                                      \
+	for (int apart = (n1 - n) / STREAMS, end = n + apart; n < end;)                                          \
+	{                                                                                                        \
+		float tile[(MR) *STREAMS];                                                                           \
+                                                                                                             \
+		DIRECT_TILE(MR, STREAMS, apart, STREAM_AHEAD, tile, STREAMS)                                         \
+		for (int i = 0; i < (MR) *STREAMS; i++)                                                              \
+			y[(i0 + i / STREAMS) * ldy + (n - n0) + i % STREAMS * apart] = tile[i];                          \
+		if (++n == end)                                                                                      \
+		{                                                                                                    \
+			n += apart * (STREAMS - 1);                                                                      \
+			break;                                                                                           \
+		}                                                                                                    \
 	}
 #define DIRECT_ROWS(MR, NR)                                                                                  \
 	{                                                                                                        \
@@ -278,9 +301,13 @@ matmul_direct(Dsv3Type type, const Dsv3Weight *w, const Dsv3Rows *x, int m, int 
 		switch (rows)
 		{
 			case 1:
+				if (streams)
+					STREAM_LOOP(1)
 				DIRECT_ROWS(1, DIRECT_N1)
 				break;
 			case 2:
+				if (streams)
+					STREAM_LOOP(2)
 				DIRECT_ROWS(2, DIRECT_N2)
 				break;
 #if DIRECT_M > 2
@@ -294,6 +321,8 @@ matmul_direct(Dsv3Type type, const Dsv3Weight *w, const Dsv3Rows *x, int m, int 
 		}
 #undef DIRECT_ROWS
 #undef DIRECT_LOOP
+#undef STREAM_LOOP
+#undef DIRECT_TILE
 	}
 }
 
@@ -472,7 +501,7 @@ int8_tile(int MR, int NP, const uint8_t *panel, size_t panel_bytes, const int16_
 
 INLINE void
 int8_tile_store(int MR, int NP, const uint8_t *panel, size_t panel_bytes, const int16_t *const *codes,
-				const float *const *scales, int in, int count, float *y, int64_t ldy)
+				const float *const *scales, int in, int count, float *y, int64_t ldy, int apart)
 {
 	V acc[MR_MAX * NP_MAX];
 
@@ -482,12 +511,12 @@ int8_tile_store(int MR, int NP, const uint8_t *panel, size_t panel_bytes, const 
 		UNROLL
 	for (int p = 0; p < NP; p++)
 	{
-		int left = count - p * 16;
+		int left = count - p * apart;
 
 		if (left >= 16)
-			v_store(y + i * ldy + p * 16, acc[i * NP + p]);
+			v_store(y + i * ldy + p * apart, acc[i * NP + p]);
 		else if (left > 0)
-			v_store_n(y + i * ldy + p * 16, acc[i * NP + p], left);
+			v_store_n(y + i * ldy + p * apart, acc[i * NP + p], left);
 	}
 }
 
@@ -510,27 +539,35 @@ matmul_int8(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float
 			codes[i] = x->codes + row * x->code_stride;
 			scales[i] = x->code_scales + row * x->scale_stride;
 		}
+/* NP panels far apart, each one of as many memory streams; what is left over panel by panel. */
 #define INT8_LOOP(MR, NP)                                                                                    \
-	for (; n + 16 * (NP) <= n1 || (n < n1 && (NP) == 1); n += 16 * (NP))                                     \
-		int8_tile_store(MR, NP, (const uint8_t *) w->data + (size_t) (n / 16) * panel_bytes, panel_bytes,    \
-						codes, scales, w->in, n1 - n, y + i0 * ldy + (n - n0), ldy);
+	for (int apart = (n1 - n) / (16 * (NP)) * 16, end = n + apart; n < end;)                                 \
+	{                                                                                                        \
+		int8_tile_store(MR, NP, (const uint8_t *) w->data + (size_t) (n / 16) * panel_bytes,                 \
+						(size_t) (apart / 16) * panel_bytes, codes, scales, w->in, n1 - n,                   \
+						y + i0 * ldy + (n - n0), ldy, apart);                                                \
+		if ((n += 16) == end)                                                                                \
+		{                                                                                                    \
+			n += apart * ((NP) -1);                                                                          \
+			break;                                                                                           \
+		}                                                                                                    \
+	}                                                                                                        \
+	for (; n < n1; n += 16)                                                                                  \
+		int8_tile_store(MR, 1, (const uint8_t *) w->data + (size_t) (n / 16) * panel_bytes, panel_bytes,     \
+						codes, scales, w->in, n1 - n, y + i0 * ldy + (n - n0), ldy, 16);
 		switch (rows)
 		{
 			case 1:
 				INT8_LOOP(1, INT8_P1)
-				INT8_LOOP(1, 1)
 				break;
 			case 2:
 				INT8_LOOP(2, INT8_P2)
-				INT8_LOOP(2, 1)
 				break;
 			case 3:
 				INT8_LOOP(3, INT8_P4)
-				INT8_LOOP(3, 1)
 				break;
 			default:
 				INT8_LOOP(4, INT8_P4)
-				INT8_LOOP(4, 1)
 				break;
 		}
 #undef INT8_LOOP
@@ -934,7 +971,7 @@ attend_part(const Dsv3Attend *a, int i0, int n_queries)
 #define SCORE_LOOP(MR, NR)                                                                                   \
 	for (; t + (NR) <= longest; t += (NR))                                                                   \
 		direct_tile(DSV3_TYPE_F32, MR, NR, (const uint8_t *) (a->keys + t * a->key_stride), key_bytes, q,    \
-					a->width, NULL, false, p + i * DSV3_ATTEND_MAX + t, DSV3_ATTEND_MAX);
+					a->width, NULL, 0, p + i * DSV3_ATTEND_MAX + t, DSV3_ATTEND_MAX);
 		if (rows == DIRECT_M)
 		{
 			SCORE_LOOP(DIRECT_M, TILE_N)
@@ -947,11 +984,11 @@ attend_part(const Dsv3Attend *a, int i0, int n_queries)
 
 				for (t = 0; t + DIRECT_N1 <= longest; t += DIRECT_N1)
 					direct_tile(DSV3_TYPE_F32, 1, DIRECT_N1, (const uint8_t *) (a->keys + t * a->key_stride),
-								key_bytes, one, a->width, NULL, false, p + (i + j) * DSV3_ATTEND_MAX + t,
+								key_bytes, one, a->width, NULL, 0, p + (i + j) * DSV3_ATTEND_MAX + t,
 								DSV3_ATTEND_MAX);
 				for (; t < longest; t++)
 					direct_tile(DSV3_TYPE_F32, 1, 1, (const uint8_t *) (a->keys + t * a->key_stride),
-								key_bytes, one, a->width, NULL, false, p + (i + j) * DSV3_ATTEND_MAX + t,
+								key_bytes, one, a->width, NULL, 0, p + (i + j) * DSV3_ATTEND_MAX + t,
 								DSV3_ATTEND_MAX);
 			}
 #undef SCORE_LOOP
