@@ -617,7 +617,7 @@ column_tile(Dsv3Type type, int MR, int NV, const uint8_t *w, size_t row_bytes, i
 
 	for (int r = 0; r < n_rows; r++)
 	{
-		V wv[NV_MAX];
+		V wv[2 * NV_MAX];
 
 		UNROLL
 		for (int v = 0; v < NV; v++)
@@ -691,6 +691,9 @@ columns(Dsv3Type type, const uint8_t *w, size_t row_bytes, int n_rows, V scale, 
 #define COLUMN_STEP(MR, NV, tail)                                                                            \
 	column_tile_update(type, MR, NV, w + (size_t) c * size, row_bytes, n_rows, scale, x + i * ldx, ldx,      \
 					   tail, by ? by + i : NULL, y + i * ldy + c, ldy)
+		/* one row alone: wider, so that enough sums are under way at once */
+		for (; !full && c + 32 * NV_MAX <= n; c += 32 * NV_MAX)
+			COLUMN_STEP(1, 2 * NV_MAX, 16);
 		for (; c + 16 * NV_MAX <= n; c += 16 * NV_MAX)
 		{
 			if (full)
