@@ -238,6 +238,10 @@ plain_answers(void **state)
 		"\xe2\x82\xac"
 		"A\xef\xbf\xbd"
 		"B\xef\xbf\xbd");
+	ask(rig, generate(10, "/bytes e08041eda080f48fbfbff4908080"),
+		"\xef\xbf\xbd\xef\xbf\xbd"
+		"A\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xf4\x8f\xbf\xbf\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf"
+		"\xbd");
 	close_rig(rig);
 }
 
@@ -522,6 +526,52 @@ log_probabilities(void **state)
 	close_rig(rig);
 }
 
+/* The penalty covers the prompt (its "e") and the output (the second "a" of "/forever"). */
+static void
+penalty_covers_everything(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	Dsv3Request *request = generate(1, "/forever");
+	const char *text;
+
+	(void) state;
+	request->sampling.repetition_penalty = 100;
+	request->has_max_tokens = true;
+	request->max_tokens = 27;
+	submit(rig, request);
+	run(rig);
+	text = rig->results[1].text.data;
+	assert_memory_equal(text, "abcd", 4);
+	assert_int_not_equal(text[4], 'e');
+	assert_int_equal(text[25], 'z');
+	assert_int_not_equal(text[26], 'a');
+	close_rig(rig);
+}
+
+/* The random numbers go by seed and position in the output, whatever was delivered when. */
+static void
+seeds(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+
+	(void) state;
+	for (uint64_t i = 1; i <= 3; i++)
+	{
+		Dsv3Request *request = generate(i, "/count 30");
+
+		request->stream = i == 2;
+		request->sampling.temperature = 2.0;
+		request->sampling.seed = i == 3 ? 1 : 0;
+		request->has_max_tokens = true;
+		request->max_tokens = 60;
+		submit(rig, request);
+	}
+	run(rig);
+	assert_string_equal(rig->results[1].text.data, rig->results[2].text.data);
+	assert_string_not_equal(rig->results[1].text.data, rig->results[3].text.data);
+	close_rig(rig);
+}
+
 /* -- many at once -- */
 
 /* A request of any kind, made from a number: the same number, the same request. */
@@ -561,7 +611,7 @@ any_request(uint64_t id, uint64_t number)
 	}
 	if (number % 6 == 0)
 		request->sampling.repetition_penalty = 1.3;
-	if (number % 8 == 0)
+	if (number % 2 == 0)
 		request->has_logprobs = true;
 	if (number % 9 == 2)
 		set(&request->stops[request->n_stops++], "xy");
@@ -768,6 +818,46 @@ cancel_anywhere(void **state)
 	close_rig(rig);
 }
 
+/* The same on a checkpoint with real layers, where rows of the cache and of a step's logits could be mixed up. */
+static void
+checkpoint_mix(void **state)
+{
+	static const char model[] = "build/tiny-model";
+	Rig *alone;
+	Rig *mixed;
+
+	(void) state;
+	if (access("build/tiny-model/config.json", R_OK) != 0)
+	{
+		/* In continuous integration it has to be there. */
+		assert_null(getenv("CI"));
+		print_message("no %s: make tiny-model\n", model);
+		skip();
+	}
+	alone = open_rig(model, 200, 0, false);
+	mixed = open_rig(model, 24, 0, false);
+	for (uint64_t i = 0; i < 60; i++)
+	{
+		for (int rig = 0; rig < 2; rig++)
+		{
+			Dsv3Request *request = any_request(i, i);
+
+			request->has_max_tokens = true;
+			request->max_tokens = 1 + (uint32_t) (i * 13) % 90;
+			submit(rig ? mixed : alone, request);
+		}
+		run(alone);
+		(void) dsv3_scheduler_step(mixed->scheduler);
+	}
+	run(mixed);
+	for (int i = 0; i < 60; i++)
+		expect_same(&alone->results[i], &mixed->results[i]);
+	assert_true(stat_of(mixed, "preemptions") > 0);
+	assert_int_equal(stat_of(mixed, "kv_blocks_used"), 0);
+	close_rig(alone);
+	close_rig(mixed);
+}
+
 static void
 order_and_fairness(void **state)
 {
@@ -952,7 +1042,10 @@ main(void)
 		cmocka_unit_test(chat),
 		cmocka_unit_test(text_requests),
 		cmocka_unit_test(log_probabilities),
+		cmocka_unit_test(penalty_covers_everything),
+		cmocka_unit_test(seeds),
 		cmocka_unit_test(mix_equals_solo),
+		cmocka_unit_test(checkpoint_mix),
 		cmocka_unit_test(resume_anywhere),
 		cmocka_unit_test(resume_text),
 		cmocka_unit_test(cancel_anywhere),
