@@ -90,18 +90,25 @@ count_log()
 		/^([a-z]+: )?[0-9]+ passed, [0-9]+ failed/ { sub(/^[a-z]+: /, ""); p += $1; f += $3 }
 		END { print p + 0, f + 0 }' "$log")
 	skipped=0
-	while IFS= read -r line; do
+	# What prove keeps to itself is in the raw output of the test programs. A build with sanitizers leaves out what the
+	# plain build has tested already.
+	[ "$name" = asan ] || while IFS= read -r line; do
 		skips+=("$name: $line")
 		skipped=$((skipped + 1))
-	done < <(sed -n -e 's/^SKIP: //p' -e 's/^\([^ ]*\) \.\.* skipped: /\1: /p' \
-		-e 's/^\([^ ]*\) \.\.* ok *(less \([0-9]* skipped\).*)/\1: \2/p' "$log")
+	done < <(
+		sed -n 's/^SKIP: //p' "$log"
+		find "$LOGS/tap/$name" -type f -exec sed -n -E 's/^(1\.\.0|ok [0-9]+.*) *# *skip *(.*)/\1 \2/Ip' {} +
+	)
+	passed=$((passed - skipped > 0 ? passed - skipped : 0))
 }
 
 run_stage()
 {
 	local name=$1 title=$2 log="$LOGS/$1.log" start=$SECONDS rc state=ok
 	printf '%-9s %-44s' "$name" "$title"
-	timeout -k 20 "$LIMIT" "$0" --stage "$name" </dev/null >"$log" 2>&1
+	rm -rf "$LOGS/tap/$name"
+	mkdir -p "$LOGS/tap/$name" && chmod 1777 "$LOGS/tap/$name"
+	PERL_TEST_HARNESS_DUMP_TAP=$PWD/$LOGS/tap/$name timeout -k 20 "$LIMIT" "$0" --stage "$name" </dev/null >"$log" 2>&1
 	rc=$?
 	[ $rc -ne 124 ] || echo "check.sh: stopped after $LIMIT s" >>"$log"
 	count_log "$name" "$log"
@@ -130,6 +137,8 @@ run_in_copy()
 	mkdir "$copy/dsv3"
 	git -c safe.directory='*' ls-files -z --cached --others --exclude-standard |
 		tar --null -T - --ignore-failed-read -cf - | tar -xf - -C "$copy/dsv3"
+	# Lint asks git which files are the project's.
+	git -C "$copy/dsv3" init -q && git -C "$copy/dsv3" add -A || exit 1
 	if [ -z "${DSV3_SHARED:-}" ] && [ -d ../shared ]; then
 		cp -r ../shared "$copy/shared"
 	fi

@@ -139,6 +139,7 @@ if [ "${1:-}" = --one ]; then
 	exit
 fi
 
+[ -n "$(tracked Makefile)" ] || { echo "lint.sh: git does not know the files here; nothing can be checked" >&2 && exit 1; }
 passed=0 failed=0
 [ $# -gt 0 ] || set -- "${LINTS[@]}"
 for lint in "$@"; do
