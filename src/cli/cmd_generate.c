@@ -59,6 +59,10 @@ print_help(void)
 		"  --top-p P  --top-k K  --min-p P  --repetition-penalty P\n"
 		"  --seed S                 the same seed gives the same answer (default 0)\n"
 		"  --stop TEXT              end before TEXT; may be given up to %d times\n"
+		"  --schema FILE            the answer is JSON valid for the JSON Schema in FILE\n"
+		"  --choices JSON           the answer is one of the strings of a JSON array\n"
+		"  --regex PATTERN          the answer matches PATTERN as a whole\n"
+		"  --grammar FILE           the answer follows the EBNF grammar in FILE\n"
 		"  --logprobs N             with --json: log-probabilities and N alternatives a token\n"
 		"  --weights MODE           stored (default), f32, bf16 or int8\n"
 		"  --threads N              compute threads (default: one per CPU)\n"
@@ -121,6 +125,18 @@ read_file(const char *path, Dsv3Bytes *bytes, Dsv3Error *err)
 	return ok;
 }
 
+/* --schema, --choices, --regex, --grammar: their letters in the order of Dsv3GrammarKind. */
+static const char grammar_options[] = "JCXG";
+
+static bool
+set_grammar(Dsv3Request *request, int option, const char *value, Dsv3Error *err)
+{
+	request->grammar_kind = (uint32_t) (strchr(grammar_options, option) - grammar_options);
+	if (option == 'J' || option == 'G')
+		return read_file(value, &request->grammar, err);
+	return set_text(&request->grammar, value, err);
+}
+
 static bool
 set_think(Dsv3Request *request, const char *text)
 {
@@ -163,6 +179,11 @@ set_option(Options *options, int option, const char *value, const char **wrong, 
 			else
 				return set_text(&request->stops[request->n_stops++], value, err);
 			return false;
+		case 'J':
+		case 'C':
+		case 'X':
+		case 'G':
+			return set_grammar(request, option, value, err);
 		case 'r':
 			request->raw = true;
 			return true;
@@ -232,6 +253,10 @@ parse_arguments(int argc, char **argv, Options *options)
 										  {"repetition-penalty", required_argument, NULL, 'R'},
 										  {"seed", required_argument, NULL, 'd'},
 										  {"stop", required_argument, NULL, 'S'},
+										  {"schema", required_argument, NULL, 'J'},
+										  {"choices", required_argument, NULL, 'C'},
+										  {"regex", required_argument, NULL, 'X'},
+										  {"grammar", required_argument, NULL, 'G'},
 										  {"logprobs", required_argument, NULL, 'L'},
 										  {"weights", required_argument, NULL, 'w'},
 										  {"threads", required_argument, NULL, 'T'},

@@ -56,6 +56,9 @@ typedef enum Dsv3RequestKind
 	DSV3_REQUEST_CHAT = 2,       /* MESSAGES, TOOLS */
 	DSV3_REQUEST_TOKENIZE = 3,   /* PROMPT -> DONE with TOKENS */
 	DSV3_REQUEST_DETOKENIZE = 4, /* TOKENS -> DONE with TEXT */
+	DSV3_REQUEST_CHECK_GRAMMAR = 6, /* GRAMMAR -> DONE with TEXT: a JSON object, what is enforced and what is not */
+	DSV3_REQUEST_ACCEPTS = 7,  /* GRAMMAR, INPUT -> DONE with TEXT: {"accepted": bool, "offset": bytes} */
+	DSV3_REQUEST_SCORE = 8,    /* PROMPT, INPUT, SYSTEM, CHOICES -> DONE with TEXT: [log-probability of each choice] */
 	DSV3_REQUEST_LOGPROB = 5,    /* PROMPT, CONTINUATION -> DONE with LOGPROB */
 } Dsv3RequestKind;
 
@@ -92,6 +95,14 @@ typedef enum Dsv3Field
 		23, /* bool: a DELTA per token; otherwise the engine gathers a few before it sends one */
 	DSV3_FIELD_TIMEOUT_MS = 24, /* u32: dropped with 57014 this long after it arrived; absent or 0: never */
 
+	/* SUBMIT: structured output. With GRAMMAR the visible answer is one of the grammar's texts, whole within MAX_TOKENS. */
+	DSV3_FIELD_GRAMMAR = 30,        /* text */
+	DSV3_FIELD_GRAMMAR_KIND = 31,   /* u32: 0 JSON Schema, 1 choice, 2 regular expression, 3 EBNF */
+	DSV3_FIELD_WHITESPACE = 32,     /* u32: 0 natural, 1 compact, 2 spaced */
+	DSV3_FIELD_KEY_ORDER = 33,      /* u32: 0 as written, 1 the required array first */
+	DSV3_FIELD_CLOSED_OBJECTS = 34, /* bool */
+	DSV3_FIELD_CHOICES = 35,        /* text: JSON array of strings */
+
 	/* DELTA and DONE */
 	DSV3_FIELD_TEXT = 40,          /* text appended by this frame (whole characters) */
 	DSV3_FIELD_TOKENS = 41,        /* tokens appended by this frame */
@@ -104,6 +115,7 @@ typedef enum Dsv3Field
 	DSV3_FIELD_PREFILL_US = 48,    /* u64 */
 	DSV3_FIELD_DECODE_US = 49,     /* u64 */
 	DSV3_FIELD_MESSAGE_JSON = 50,  /* text: the assistant message of a CHAT request, OpenAI shape */
+	DSV3_FIELD_NARROWED = 52,     /* bool: the token limit kept the answer shorter than the model wanted */
 	DSV3_FIELD_LOGPROBS_JSON = 51, /* text: array, one element per output token */
 
 	/* FAIL */

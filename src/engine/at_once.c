@@ -5,19 +5,43 @@
  */
 #include "engine/at_once.h"
 
+#include "engine/constraint.h"
+
 bool
 dsv3_is_at_once(Dsv3RequestKind kind)
 {
-	return kind == DSV3_REQUEST_TOKENIZE || kind == DSV3_REQUEST_DETOKENIZE;
+	return kind == DSV3_REQUEST_TOKENIZE || kind == DSV3_REQUEST_DETOKENIZE ||
+		   kind == DSV3_REQUEST_CHECK_GRAMMAR || kind == DSV3_REQUEST_ACCEPTS;
+}
+
+static bool
+answer_grammar(Dsv3Backend *backend, const Dsv3Request *request, Dsv3AtOnce *answer, Dsv3Error *err)
+{
+	Dsv3Constraint *constraint = dsv3_constraint_open(backend, request, err);
+	bool ok = false;
+
+	if (constraint && request->kind == DSV3_REQUEST_ACCEPTS)
+		ok = dsv3_constraint_accepts(constraint, request->input.data, request->input.len, &answer->text, err);
+	else if (constraint)
+		ok = dsv3_constraint_describe(constraint, &answer->text, err);
+	dsv3_constraint_close(constraint);
+	return ok;
 }
 
 bool
 dsv3_answer_at_once(Dsv3Backend *backend, const Dsv3Request *request, Dsv3AtOnce *answer, Dsv3Error *err)
 {
-	if (request->kind == DSV3_REQUEST_TOKENIZE)
-		return backend->ops->encode(backend, request->prompt.data, request->prompt.len, 0, &answer->tokens,
-									err);
-	return dsv3_backend_decode(backend, request->tokens, request->n_tokens, false, &answer->text, err);
+	switch (request->kind)
+	{
+		case DSV3_REQUEST_TOKENIZE:
+			return backend->ops->encode(backend, request->prompt.data, request->prompt.len, 0,
+										&answer->tokens, err);
+		case DSV3_REQUEST_DETOKENIZE:
+			return dsv3_backend_decode(backend, request->tokens, request->n_tokens, false, &answer->text,
+									   err);
+		default:
+			return answer_grammar(backend, request, answer, err);
+	}
 }
 
 void

@@ -1,6 +1,6 @@
 /*
  * at_once.h
- *	  The requests that need no step of the model: text to ids and back.
+ *	  The requests that need no step of the model: text to ids and back, what a grammar enforces, what it accepts.
  */
 #ifndef DSV3_AT_ONCE_H
 #define DSV3_AT_ONCE_H

@@ -3,22 +3,32 @@
  *	  Choosing a backend, and what is common to both; see backend.h.
  */
 #include "engine/backend.h"
+#include "engine/constraint.h"
 
 #include <string.h>
 
 Dsv3Backend *
 dsv3_backend_open(const char *path, const Dsv3BackendOptions *options, Dsv3Error *err)
 {
-	if (strncmp(path, DSV3_TEST_PREFIX, strlen(DSV3_TEST_PREFIX)) == 0)
-		return dsv3_backend_test_open(path + strlen(DSV3_TEST_PREFIX), err);
-	return dsv3_backend_model_open(path, options, err);
+	bool is_test = strncmp(path, DSV3_TEST_PREFIX, strlen(DSV3_TEST_PREFIX)) == 0;
+	Dsv3Backend *backend = is_test ? dsv3_backend_test_open(path + strlen(DSV3_TEST_PREFIX), err)
+								   : dsv3_backend_model_open(path, options, err);
+
+	if (backend && (backend->grammars = dsv3_grammar_store_open(err)) == NULL)
+	{
+		dsv3_backend_close(backend);
+		return NULL;
+	}
+	return backend;
 }
 
 void
 dsv3_backend_close(Dsv3Backend *backend)
 {
-	if (backend)
-		backend->ops->close(backend);
+	if (backend == NULL)
+		return;
+	dsv3_grammar_store_close(backend->grammars);
+	backend->ops->close(backend);
 }
 
 bool

@@ -19,6 +19,7 @@
 #include "text/tokenizer.h"
 
 typedef struct Dsv3Backend Dsv3Backend;
+typedef struct Dsv3GrammarStore Dsv3GrammarStore; /* constraint.h */
 
 typedef struct Dsv3BackendOps
 {
@@ -44,6 +45,9 @@ typedef struct Dsv3BackendOps
 	bool (*parse_answer)(Dsv3Backend *backend, const char *answer, size_t len, bool opened_think,
 						 Dsv3Text *reasoning, Dsv3Text *content, Dsv3Text *tool_calls, Dsv3Error *err);
 
+	/* The bytes of an id below sample_limit, NULL when it has none; whether it is a special token. */
+	const char *(*token_bytes)(Dsv3Backend *backend, int32_t id, size_t *len, bool *special);
+
 	/* As the dsv3_decoder_ functions; the decoder's tokenizer is not looked at by every backend. */
 	void (*decoder_init)(Dsv3Backend *backend, Dsv3Decoder *decoder, bool skip_special);
 	bool (*decoder_feed)(Dsv3Backend *backend, Dsv3Decoder *decoder, int32_t id, Dsv3Text *out,
@@ -59,6 +63,7 @@ struct Dsv3Backend
 	int sample_limit; /* ids from here on are padding rows of the output matrix: never sampled, never accepted */
 	int32_t think_open; /* ids of the tags around the thinking part, -1 without */
 	int32_t think_close;
+	Dsv3GrammarStore *grammars;                 /* made and closed with the backend */
 	const char *template_name;                  /* "none" when only raw prompts are possible */
 	const atomic_uint_least64_t *expert_counts; /* [n_layers][n_routed_experts], or NULL */
 };

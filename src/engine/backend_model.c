@@ -92,6 +92,15 @@ model_parse_answer(Dsv3Backend *backend, const char *answer, size_t len, bool op
 									  reasoning, content, tool_calls, err);
 }
 
+static const char *
+model_token_bytes(Dsv3Backend *backend, int32_t id, size_t *len, bool *special)
+{
+	const Dsv3Tokenizer *tokenizer = ((ModelBackend *) backend)->tokenizer;
+
+	*special = dsv3_tokenizer_is_special(tokenizer, id);
+	return dsv3_tokenizer_token_bytes(tokenizer, id, len);
+}
+
 static void
 model_decoder_init(Dsv3Backend *backend, Dsv3Decoder *decoder, bool skip_special)
 {
@@ -121,6 +130,7 @@ static const Dsv3BackendOps model_ops = {
 	.render = model_render,
 	.opens_think = model_opens_think,
 	.parse_answer = model_parse_answer,
+	.token_bytes = model_token_bytes,
 	.decoder_init = model_decoder_init,
 	.decoder_feed = model_decoder_feed,
 	.decoder_finish = model_decoder_finish,

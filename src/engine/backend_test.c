@@ -436,6 +436,20 @@ feed_byte(Dsv3Decoder *decoder, uint8_t byte, Dsv3Text *out, Dsv3Error *err)
 	return dsv3_text_append(out, "\xEF\xBF\xBD", 3, err);
 }
 
+static const char *
+test_token_bytes(Dsv3Backend *backend, int32_t id, size_t *len, bool *special)
+{
+	static char bytes[256];
+
+	(void) backend;
+	*special = id >= 256;
+	*len = id < 256 ? 1 : strlen(special_text[id - 256]);
+	if (id >= 256)
+		return special_text[id - 256];
+	bytes[id] = (char) id;
+	return &bytes[id];
+}
+
 static void
 test_decoder_init(Dsv3Backend *backend, Dsv3Decoder *decoder, bool skip_special)
 {
@@ -634,6 +648,7 @@ static const Dsv3BackendOps test_ops = {
 	.render = test_render,
 	.opens_think = test_opens_think,
 	.parse_answer = test_parse_answer,
+	.token_bytes = test_token_bytes,
 	.decoder_init = test_decoder_init,
 	.decoder_feed = test_decoder_feed,
 	.decoder_finish = test_decoder_finish,

@@ -80,6 +80,8 @@ write_event(Dsv3BodyWriter *writer, const Dsv3Event *event)
 		dsv3_body_f64(writer, DSV3_FIELD_LOGPROB, event->logprob);
 	if (event->message_json)
 		dsv3_body_text(writer, DSV3_FIELD_MESSAGE_JSON, event->message_json);
+	if (event->narrowed)
+		dsv3_body_bool(writer, DSV3_FIELD_NARROWED, true);
 	if (event->logprobs_json)
 		dsv3_body_text(writer, DSV3_FIELD_LOGPROBS_JSON, event->logprobs_json);
 }

@@ -36,6 +36,8 @@ dsv3_request_free(Dsv3Request *request)
 	free(request->messages.data);
 	free(request->tools.data);
 	free(request->continuation.data);
+	free(request->grammar.data);
+	free(request->choices.data);
 	for (int i = 0; i < request->n_stops; i++)
 		free(request->stops[i].data);
 	free(request->tokens);
@@ -92,6 +94,22 @@ take_field(Dsv3Request *request, Dsv3BodyReader *reader, Dsv3Error *err)
 			return dsv3_bytes_set(&request->tools, text, len, err);
 		case DSV3_FIELD_CONTINUATION:
 			return dsv3_bytes_set(&request->continuation, text, len, err);
+		case DSV3_FIELD_GRAMMAR:
+			return dsv3_bytes_set(&request->grammar, text, len, err);
+		case DSV3_FIELD_GRAMMAR_KIND:
+			request->grammar_kind = dsv3_body_get_u32(reader);
+			return true;
+		case DSV3_FIELD_WHITESPACE:
+			request->whitespace = dsv3_body_get_u32(reader);
+			return true;
+		case DSV3_FIELD_KEY_ORDER:
+			request->key_order = dsv3_body_get_u32(reader);
+			return true;
+		case DSV3_FIELD_CLOSED_OBJECTS:
+			request->closed_objects = dsv3_body_get_bool(reader);
+			return true;
+		case DSV3_FIELD_CHOICES:
+			return dsv3_bytes_set(&request->choices, text, len, err);
 		case DSV3_FIELD_MAX_TOKENS:
 			request->has_max_tokens = true;
 			request->max_tokens = dsv3_body_get_u32(reader);
@@ -234,6 +252,15 @@ dsv3_request_check(const Dsv3Request *request, Dsv3Error *err)
 			missing =
 				request->prompt.data && request->continuation.data ? NULL : "a prompt and a continuation";
 			break;
+		case DSV3_REQUEST_CHECK_GRAMMAR:
+			missing = request->grammar.data ? NULL : "a grammar";
+			break;
+		case DSV3_REQUEST_ACCEPTS:
+			missing = request->grammar.data && request->input.data ? NULL : "a grammar and a text";
+			break;
+		case DSV3_REQUEST_SCORE:
+			missing = request->prompt.data && request->choices.data ? NULL : "a prompt and choices";
+			break;
 		default:
 			return dsv3_error(err, DSV3_ERR_PROTOCOL, "unknown kind of request %d", (int) request->kind);
 	}
@@ -246,6 +273,8 @@ dsv3_request_check(const Dsv3Request *request, Dsv3Error *err)
 		return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "max_tokens must be at least 1");
 	if (request->has_logprobs && request->logprobs > DSV3_MAX_LOGPROBS)
 		return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "logprobs must be at most %d", DSV3_MAX_LOGPROBS);
+	if (request->grammar_kind > 3 || request->whitespace > 2 || request->key_order > 1)
+		return dsv3_error(err, DSV3_ERR_PROTOCOL, "unknown grammar setting");
 	if (request->think > DSV3_THINK_ON)
 		return dsv3_error(err, DSV3_ERR_PROTOCOL, "unknown think setting %d", (int) request->think);
 	if (request->priority > 1)

@@ -38,6 +38,12 @@ typedef struct Dsv3Request
 	Dsv3Bytes messages;
 	Dsv3Bytes tools;
 	Dsv3Bytes continuation;
+	Dsv3Bytes grammar; /* with it the answer is constrained */
+	uint32_t grammar_kind;
+	uint32_t whitespace;
+	uint32_t key_order;
+	bool closed_objects;
+	Dsv3Bytes choices;
 	Dsv3Bytes stops[DSV3_MAX_STOPS];
 	int n_stops;
 	bool raw;

@@ -282,7 +282,7 @@ draw(const double *scores, int n_ids, double floor, double uniform)
 
 bool
 dsv3_sampler_pick(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3SeenIds *seen,
-				  const float *logits, uint64_t index, int32_t *id, Dsv3Error *err)
+				  const float *logits, const uint64_t *allowed, uint64_t index, int32_t *id, Dsv3Error *err)
 {
 	double *scores = sampler->scores;
 	int n = sampler->n_ids;
@@ -291,7 +291,7 @@ dsv3_sampler_pick(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3
 	if (!check_logits(logits, n, err))
 		return false;
 	for (int i = 0; i < n; i++)
-		scores[i] = logits[i];
+		scores[i] = allowed == NULL || (allowed[i / 64] >> (i % 64) & 1) ? logits[i] : -INFINITY;
 	if (seen->bits)
 		apply_penalty(scores, seen, sampling->repetition_penalty);
 	*id = arg_max(scores, n);

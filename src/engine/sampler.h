@@ -41,10 +41,12 @@ extern bool dsv3_seen_open(Dsv3SeenIds *seen, const Dsv3Sampling *sampling, int 
 extern void dsv3_seen_add(Dsv3SeenIds *seen, int32_t id);
 extern void dsv3_seen_close(Dsv3SeenIds *seen);
 
-/* Choose output token number index from logits[0..n_ids). A logit that is not a number or plus infinity fails with XX000; minus
+/* Choose output token number index from logits[0..n_ids). allowed is NULL or a mask: bit (id % 64) of allowed[id / 64]; without
+ * its bit an id cannot be. A logit that is not a number or plus infinity fails with XX000; minus
  * infinity is an id that cannot be. */
-extern bool dsv3_sampler_pick(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3SeenIds *seen,
-							  const float *logits, uint64_t index, int32_t *id, Dsv3Error *err);
+extern bool
+dsv3_sampler_pick(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3SeenIds *seen,
+				  const float *logits, const uint64_t *allowed, uint64_t index, int32_t *id, Dsv3Error *err);
 
 /* Natural logarithm of the softmax's denominator over logits[0..n_ids): log-probability of id = logits[id] - this. The model's
  * own distribution: no penalty, no temperature. Fails as above. */

@@ -475,6 +475,13 @@ send_done(Dsv3Scheduler *scheduler, Job *job, uint64_t now)
 		}
 		event.logprobs_json = seq->logprobs.data;
 	}
+	if (seq->request->kind == DSV3_REQUEST_SCORE && !dsv3_sequence_scores(seq, &seq->out_text, &err))
+	{
+		dsv3_text_free(&message);
+		fail_job(scheduler, job, &err);
+		return;
+	}
+	event.narrowed = seq->constraint && seq->constraint->narrowed;
 	event.text = seq->out_text.data;
 	event.text_len = seq->out_text.len;
 	event.tokens = seq->out_tokens.ids;
@@ -580,7 +587,8 @@ add_to_step(Dsv3Scheduler *scheduler, int at, Job *job, size_t n, size_t *scored
 	if (unscored == 0)
 	{
 		/* The last token of a continuation has nothing behind it to score. */
-		if (seq->request->kind == DSV3_REQUEST_LOGPROB && n == missing(seq))
+		if ((seq->request->kind == DSV3_REQUEST_LOGPROB || seq->request->kind == DSV3_REQUEST_SCORE) &&
+			n == missing(seq))
 			n--;
 		if (n > *scored_left)
 			n = *scored_left;
@@ -715,7 +723,7 @@ use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const floa
 	seq->computed = end;
 	if (part->want == DSV3_WANT_NONE)
 		return;
-	for (size_t row = first; row < end && !seq->finished; row++, logits += vocab)
+	for (size_t row = first; row < end && !seq->finished && !seq->rewound; row++, logits += vocab)
 	{
 		if (!dsv3_sequence_use_row(seq, &scheduler->sampler, row, logits, &err))
 		{
@@ -723,6 +731,12 @@ use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const floa
 			fail_job(scheduler, job, &err);
 			return;
 		}
+	}
+	if (seq->rewound)
+	{
+		seq->rewound = false;
+		seq->computed = seq->n_prompt - 1;
+		return;
 	}
 	atomic_fetch_add(&scheduler->n_output_tokens, seq->tokens.count - before);
 	if (job->first_token_us == 0)

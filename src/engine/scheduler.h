@@ -5,7 +5,7 @@
  * Threads. submit and cancel may be called by any thread. One thread runs the scheduler (dsv3_scheduler_run, or
  * dsv3_scheduler_step in a loop of its own); steps, sampling and most events happen there. With text_thread, prompts
  * are encoded by a thread of the scheduler's own, so that a long prompt does not hold up the others' answers, and TOKENIZE and
- * DETOKENIZE are answered by it; without, everything happens in the calling thread.
+ * DETOKENIZE, CHECK_GRAMMAR and ACCEPTS are answered by it; without, everything happens in the calling thread.
  *
  * Every request that was submitted gets exactly one DONE or FAIL, cancelled ones a FAIL with 57014, unless the scheduler
  * is closed before. Which requests share a step never changes an answer.
@@ -38,6 +38,7 @@ typedef struct Dsv3Event
 	double logprob;            /* LOGPROB */
 	const char *message_json;  /* CHAT, else NULL */
 	const char *logprobs_json; /* LOGPROBS, else NULL */
+	bool narrowed;             /* the token limit kept a constrained answer shorter than the model wanted */
 	uint64_t queue_us;
 	uint64_t prefill_us;
 	uint64_t decode_us;

@@ -17,6 +17,10 @@
 
 #include <jansson.h>
 
+/* Tokens kept for a constrained answer, beside its shortest form, when the thinking part would go on: the tag that ends it,
+ * the end token, and some room to be more than the shortest. */
+#define THINK_RESERVE 64
+
 size_t
 dsv3_sequence_n_output(const Dsv3Sequence *seq)
 {
@@ -171,6 +175,7 @@ accept_token(Dsv3Sequence *seq, int32_t id, bool emit, Dsv3Error *err)
 {
 	Dsv3Text text = {0};
 	bool visible;
+	bool ended = false;
 	bool ok = true;
 
 	if (!dsv3_tokens_push(&seq->tokens, id, err) || (emit && !dsv3_tokens_push(&seq->out_tokens, id, err)))
@@ -183,6 +188,8 @@ accept_token(Dsv3Sequence *seq, int32_t id, bool emit, Dsv3Error *err)
 		return flush_text(seq, emit, err);
 	}
 	visible = note_thinking(seq, id);
+	if (visible && seq->constraint && !dsv3_constraint_accept(seq->constraint, id, &ended, err))
+		return false;
 	/* A tag of the thinking part ends the run of bytes before it and has no text of its own. */
 	if (!visible && (id == seq->backend->think_open || id == seq->backend->think_close))
 		seq->backend->ops->decoder_init(seq->backend, &seq->decoder, true);
@@ -191,10 +198,10 @@ accept_token(Dsv3Sequence *seq, int32_t id, bool emit, Dsv3Error *err)
 	if (ok && visible)
 		ok = add_visible(seq, emit, text.data, text.len, err);
 	dsv3_text_free(&text);
-	if (ok && !seq->finished && seq->tokens.count >= seq->n_limit)
+	if (ok && !seq->finished && (ended || seq->tokens.count >= seq->n_limit))
 	{
 		seq->finished = true;
-		seq->finish = DSV3_FINISH_LENGTH;
+		seq->finish = ended ? DSV3_FINISH_STOP : DSV3_FINISH_LENGTH;
 		ok = flush_text(seq, emit, err);
 	}
 	return ok;
@@ -351,6 +358,20 @@ open_prompt(Dsv3Sequence *seq, size_t max_context, bool kv_limited, Dsv3Error *e
 	return true;
 }
 
+/* A constrained answer must fit whole: its shortest form, the end token, and the tag that ends the thinking part. */
+static bool
+check_room(Dsv3Sequence *seq, Dsv3Error *err)
+{
+	size_t least = (size_t) dsv3_matcher_shortest(seq->constraint->matcher) + 1 + (seq->thinking ? 1 : 0);
+	size_t room = seq->n_limit - seq->n_prompt;
+
+	if (room >= least)
+		return true;
+	dsv3_error(err, DSV3_ERR_TOO_LARGE, "%zu output tokens are too few for a complete answer", room);
+	dsv3_error_detail(err, "The shortest answer that fits the schema takes %zu.", least);
+	return dsv3_error_hint(err, "Raise max_tokens, shorten the input, or ask for less.");
+}
+
 /* How far the sequence may go. An explicit max_tokens that only a larger cache could serve is refused, not cut. */
 static bool
 set_limit(Dsv3Sequence *seq, size_t max_context, Dsv3Error *err)
@@ -365,11 +386,26 @@ set_limit(Dsv3Sequence *seq, size_t max_context, Dsv3Error *err)
 	}
 	seq->n_limit = wanted;
 	if (wanted <= max_context)
-		return true;
+		return seq->constraint == NULL || check_room(seq, err);
 	dsv3_error(err, DSV3_ERR_TOO_LARGE,
 			   "%zu tokens of prompt and %u of output do not fit in the cache of %zu tokens", seq->n_prompt,
 			   seq->request->max_tokens, max_context);
 	return dsv3_error_hint(err, "Lower max_tokens or raise dsv3.kv_cache_size.");
+}
+
+/* SCORE: put choice i behind the prompt. */
+static bool
+take_choice(Dsv3Sequence *seq, size_t i, Dsv3Error *err)
+{
+	seq->choice = i;
+	seq->tokens.count = seq->n_prompt;
+	seq->score_from = seq->n_prompt - 1;
+	for (size_t at = i > 0 ? seq->choice_ends[i - 1] : 0; at < seq->choice_ends[i]; at++)
+	{
+		if (!dsv3_tokens_push(&seq->tokens, seq->choices.ids[at], err))
+			return false;
+	}
+	return true;
 }
 
 /* LOGPROB: the continuation follows the prompt and every one of its tokens is scored. */
@@ -395,6 +431,48 @@ open_continuation(Dsv3Sequence *seq, size_t max_context, bool kv_limited, Dsv3Er
 	seq->n_limit = seq->tokens.count;
 	seq->finished = seq->tokens.count == seq->n_prompt; /* nothing to score: log-probability 0 */
 	return true;
+}
+
+/* SCORE: encode every choice, each as an answer of its own, and begin with the first. */
+static bool
+open_choices(Dsv3Sequence *seq, size_t max_context, bool kv_limited, Dsv3Error *err)
+{
+	const Dsv3Bytes *text = &seq->request->choices;
+	json_t *list = json_loadb(text->data, text->len, 0, NULL);
+	size_t n = json_array_size(list);
+	size_t longest = 0;
+	bool ok = n > 0 || dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "choices must be a JSON array of strings");
+
+	seq->choice_ends = ok ? calloc(n, sizeof(*seq->choice_ends)) : NULL;
+	seq->choice_logprobs = ok ? calloc(n, sizeof(*seq->choice_logprobs)) : NULL;
+	if (ok && (seq->choice_ends == NULL || seq->choice_logprobs == NULL))
+		ok = dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for choices");
+	for (size_t i = 0; ok && i < n; i++)
+	{
+		json_t *choice = json_array_get(list, i);
+		size_t before = seq->choices.count;
+
+		if (!json_is_string(choice))
+			ok = dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "choices must be a JSON array of strings");
+		ok = ok &&
+			 seq->backend->ops->encode(seq->backend, json_string_value(choice), json_string_length(choice),
+									   4 * max_context, &seq->choices, err) &&
+			 (seq->backend->info.n_eos == 0 ||
+			  dsv3_tokens_push(&seq->choices, seq->backend->info.eos_ids[0], err));
+		seq->choice_ends[i] = seq->choices.count;
+		if (ok && seq->choices.count == before)
+			ok = dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "choice %zu has no tokens", i);
+		if (seq->choices.count - before > longest)
+			longest = seq->choices.count - before;
+	}
+	json_decref(list);
+	if (!ok)
+		return false;
+	if (seq->n_prompt + longest >= max_context)
+		return too_long(seq, seq->n_prompt + longest, false, max_context, kv_limited, err);
+	seq->n_choices = n;
+	seq->n_limit = seq->n_prompt + longest;
+	return take_choice(seq, 0, err);
 }
 
 static bool
@@ -441,8 +519,15 @@ dsv3_sequence_open(Dsv3Backend *backend, Dsv3Request *request, size_t max_contex
 		if (!open_continuation(seq, max_context, kv_limited, err))
 			goto fail;
 	}
+	else if (request->kind == DSV3_REQUEST_SCORE)
+	{
+		if (!open_choices(seq, max_context, kv_limited, err))
+			goto fail;
+	}
 	else
 	{
+		if (request->grammar.data && (seq->constraint = dsv3_constraint_open(backend, request, err)) == NULL)
+			goto fail;
 		if (!set_limit(seq, max_context, err) || !replay(seq, err))
 			goto fail;
 		/* Rows before the last are scored again only where their log-probabilities are asked for. */
@@ -477,6 +562,10 @@ dsv3_sequence_close(Dsv3Sequence *seq)
 	dsv3_tokens_free(&seq->out_tokens);
 	dsv3_text_free(&seq->visible);
 	dsv3_text_free(&seq->logprobs);
+	dsv3_constraint_close(seq->constraint);
+	dsv3_tokens_free(&seq->choices);
+	free(seq->choice_ends);
+	free(seq->choice_logprobs);
 	free(seq);
 }
 
@@ -526,6 +615,41 @@ report_logprobs(Dsv3Sequence *seq, const float *logits, int32_t id, Dsv3Error *e
 	return ok;
 }
 
+/* LOGPROB and SCORE: add the log-probability of the token behind the row; at a choice's end go on to the next one. */
+static bool
+score_row(Dsv3Sequence *seq, size_t row, const float *logits, Dsv3Error *err)
+{
+	double *sum = seq->n_choices > 0 ? &seq->choice_logprobs[seq->choice] : &seq->logprob;
+	double logsum;
+
+	if (!dsv3_sampler_logsum(logits, seq->backend->sample_limit, &logsum, err))
+		return false;
+	*sum += logits[seq->tokens.ids[row + 1]] - logsum;
+	seq->score_from = row + 1;
+	if (row + 2 < seq->tokens.count)
+		return true;
+	if (seq->choice + 1 >= seq->n_choices)
+	{
+		seq->finished = true;
+		seq->finish = DSV3_FINISH_STOP;
+		return true;
+	}
+	seq->rewound = true;
+	return take_choice(seq, seq->choice + 1, err);
+}
+
+/* Is the thinking part over, because its budget is spent or the constrained answer needs all tokens that are left? */
+static bool
+thinking_must_end(const Dsv3Sequence *seq)
+{
+	if (!seq->thinking)
+		return false;
+	if (seq->request->has_think_budget && seq->think_spent >= seq->request->think_budget)
+		return true;
+	return seq->constraint && seq->n_limit - seq->tokens.count <=
+								  (size_t) dsv3_matcher_shortest(seq->constraint->matcher) + THINK_RESERVE;
+}
+
 bool
 dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const float *logits,
 					  Dsv3Error *err)
@@ -533,32 +657,47 @@ dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const
 	bool known = row + 1 < seq->tokens.count;
 	int32_t id;
 
-	if (seq->request->kind == DSV3_REQUEST_LOGPROB)
-	{
-		double logsum;
-
-		if (!dsv3_sampler_logsum(logits, seq->backend->sample_limit, &logsum, err))
-			return false;
-		seq->logprob += logits[seq->tokens.ids[row + 1]] - logsum;
-		seq->score_from = row + 1;
-		seq->finished = row + 2 == seq->tokens.count;
-		return true;
-	}
+	if (seq->request->kind == DSV3_REQUEST_LOGPROB || seq->request->kind == DSV3_REQUEST_SCORE)
+		return score_row(seq, row, logits, err);
 	if (known)
 		id = seq->tokens.ids[row + 1];
-	else if (seq->thinking && seq->request->has_think_budget &&
-			 seq->think_spent >= seq->request->think_budget)
-		id = seq->backend->think_close; /* the budget is spent: the tag is set, not sampled */
-	else if (!dsv3_sampler_pick(sampler, &seq->request->sampling, &seq->seen, logits,
-								dsv3_sequence_n_output(seq), &id, err))
-		return false;
+	else if (thinking_must_end(seq))
+		id = seq->backend->think_close; /* the tag is set, not sampled */
+	else
+	{
+		bool masked = seq->constraint && !seq->thinking;
+
+		if (masked && !dsv3_constraint_mask(seq->constraint, seq->n_limit - seq->tokens.count, err))
+			return false;
+		if (!dsv3_sampler_pick(sampler, &seq->request->sampling, &seq->seen, logits,
+							   masked ? seq->constraint->allowed : NULL, dsv3_sequence_n_output(seq), &id,
+							   err))
+			return false;
+	}
 	if (seq->request->has_logprobs && !report_logprobs(seq, logits, id, err))
 		return false;
 	seq->score_from = row + 1;
 	return known || accept_token(seq, id, true, err);
 }
 
-/* -- chat -- */
+/* -- results -- */
+
+bool
+dsv3_sequence_scores(Dsv3Sequence *seq, Dsv3Text *json, Dsv3Error *err)
+{
+	json_t *list = json_array();
+	char *text;
+	bool ok;
+
+	for (size_t i = 0; i < seq->n_choices; i++)
+		json_array_append_new(list, json_real(seq->choice_logprobs[i]));
+	text = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
+	ok = text ? dsv3_text_append(json, text, strlen(text), err)
+			  : dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for scores");
+	free(text);
+	json_decref(list);
+	return ok;
+}
 
 bool
 dsv3_sequence_message(Dsv3Sequence *seq, Dsv3Text *json, Dsv3Error *err)

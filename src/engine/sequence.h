@@ -11,6 +11,7 @@
 #define DSV3_SEQUENCE_H
 
 #include "engine/backend.h"
+#include "engine/constraint.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 
@@ -36,6 +37,17 @@ typedef struct Dsv3Sequence
 	Dsv3Text held;        /* visible text that may be the beginning of a stop string */
 	bool stopped_by_string;
 
+	Dsv3Constraint *constraint; /* owned; NULL: the answer is free */
+
+	/* SCORE: the choices' ids one behind the other, each ended by the end token; choice i is ids ends[i-1] .. ends[i]. The
+	 * sequence holds the prompt and one choice at a time; between two of them it goes back to the prompt's last row. */
+	Dsv3Tokens choices;
+	size_t *choice_ends;
+	double *choice_logprobs;
+	size_t n_choices;
+	size_t choice;
+	bool rewound; /* the tokens behind the prompt were exchanged: rows of this step beyond it mean nothing */
+
 	bool finished;
 	Dsv3Finish finish;
 	Dsv3Text out_text;     /* decided and not sent yet */
@@ -60,6 +72,9 @@ extern size_t dsv3_sequence_n_output(const Dsv3Sequence *seq);
 /* Use the logits of a row (>= score_from): score the token that follows it, or sample one when there is none. */
 extern bool dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const float *logits,
 								  Dsv3Error *err);
+
+/* SCORE, when finished: the log-probability of each choice, its end token included, as a JSON array. */
+extern bool dsv3_sequence_scores(Dsv3Sequence *seq, Dsv3Text *json, Dsv3Error *err);
 
 /* CHAT, when finished: the assistant message as JSON text; sets finish to TOOL_CALLS when it has some. */
 extern bool dsv3_sequence_message(Dsv3Sequence *seq, Dsv3Text *json, Dsv3Error *err);

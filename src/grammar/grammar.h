@@ -40,7 +40,7 @@ typedef struct Dsv3TokenBytes
 } Dsv3TokenBytes;
 
 /* Copies what it needs. eos may be -1. Every byte that JSON text can hold must exist as a token of its own, as it does in
- * any byte-level BPE; otherwise 22023. */
+ * any byte-level BPE; otherwise 22023. Only the first byte of a character above U+3FFFF may be in no token at all. */
 extern Dsv3TokenTable *
 dsv3_token_table_create(const Dsv3TokenBytes *tokens, int32_t ntokens, int32_t eos, Dsv3Error *err);
 extern void dsv3_token_table_free(Dsv3TokenTable *vocab); /* after the grammars that use it */

@@ -193,6 +193,7 @@ dsv3_token_table_create(const Dsv3TokenBytes *tokens, int32_t ntokens, int32_t e
 	SortItem *items;
 	int32_t n = 0;
 	bool single[256] = {false};
+	bool used[256] = {false};
 	bool ok;
 
 	if (ntokens <= 0 || ntokens > 4000000 || eos >= ntokens)
@@ -230,6 +231,8 @@ dsv3_token_table_create(const Dsv3TokenBytes *tokens, int32_t ntokens, int32_t e
 			items[n].bytes = vocab->bytes + total;
 			items[n].len = tokens[i].len;
 			items[n++].token = i;
+			for (uint32_t k = 0; k < tokens[i].len; k++)
+				used[(unsigned char) tokens[i].bytes[k]] = true;
 			if (tokens[i].len == 1)
 				single[(unsigned char) tokens[i].bytes[0]] = true;
 			if ((int32_t) tokens[i].len > vocab->longest)
@@ -250,8 +253,9 @@ dsv3_token_table_create(const Dsv3TokenBytes *tokens, int32_t ntokens, int32_t e
 		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory while preparing the vocabulary");
 		return NULL;
 	}
+	/* The first byte of a character above U+3FFFF may be missing altogether: then nothing can begin one. */
 	for (int b = 0x20; b < 0xF5; b++)
-		if (!single[b] && (b < 0x7F || b >= 0xC2 || (b >= 0x80 && b < 0xC0)))
+		if (!single[b] && (b < 0x7F || b >= 0xC2 || (b >= 0x80 && b < 0xC0)) && (b < 0xF1 || used[b]))
 		{
 			dsv3_token_table_free(vocab);
 			dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "tokenizer has no token for the single byte 0x%02X",

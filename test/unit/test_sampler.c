@@ -23,7 +23,7 @@ pick(const Dsv3Sampling *sampling, const Dsv3SeenIds *seen, const float *logits,
 	int32_t id = -1;
 
 	assert_true(dsv3_sampler_open(&sampler, n, &err));
-	assert_true(dsv3_sampler_pick(&sampler, sampling, seen, logits, index, &id, &err));
+	assert_true(dsv3_sampler_pick(&sampler, sampling, seen, logits, NULL, index, &id, &err));
 	dsv3_sampler_close(&sampler);
 	return id;
 }
@@ -250,13 +250,13 @@ bad_logits(void **state)
 
 	(void) state;
 	assert_true(dsv3_sampler_open(&sampler, 3, &err));
-	assert_false(dsv3_sampler_pick(&sampler, &greedy, &nothing_seen, nan_at_end, 0, &id, &err));
+	assert_false(dsv3_sampler_pick(&sampler, &greedy, &nothing_seen, nan_at_end, NULL, 0, &id, &err));
 	assert_string_equal(err.sqlstate, "XX000");
-	assert_false(dsv3_sampler_pick(&sampler, &greedy, &nothing_seen, infinite, 0, &id, &err));
+	assert_false(dsv3_sampler_pick(&sampler, &greedy, &nothing_seen, infinite, NULL, 0, &id, &err));
 	assert_false(dsv3_sampler_logsum(nan_at_end, 3, &sum, &err));
 	dsv3_sampler_close(&sampler);
 	assert_true(dsv3_sampler_open(&sampler, 2, &err));
-	assert_false(dsv3_sampler_pick(&sampler, &greedy, &nothing_seen, nothing, 0, &id, &err));
+	assert_false(dsv3_sampler_pick(&sampler, &greedy, &nothing_seen, nothing, NULL, 0, &id, &err));
 	assert_false(dsv3_sampler_logsum(nothing, 2, &sum, &err));
 	dsv3_sampler_close(&sampler);
 }

@@ -1,0 +1,322 @@
+/*
+ * constraint.c
+ *	  The grammar store and the constraint of a sequence; see constraint.h.
+ *
+ * The store's lock is held while a grammar is compiled: the second row of a query that asks for the same schema then waits
+ * for it instead of compiling it again. Compiling is bounded in time and memory by the grammar layer. Grammars nobody uses
+ * leave, the longest unused first, when there are more than MOST_GRAMMARS or they hold more than MOST_BYTES together.
+ */
+#include "engine/constraint.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+#include <openssl/evp.h>
+
+#define MOST_GRAMMARS 128
+#define MOST_BYTES    ((size_t) 256 << 20)
+#define KEY_BYTES     32 /* SHA-256 */
+
+typedef struct StoredGrammar
+{
+	uint8_t key[KEY_BYTES];
+	Dsv3Grammar *grammar;
+	int users;
+	struct StoredGrammar *next; /* most recently used first */
+} StoredGrammar;
+
+struct Dsv3GrammarStore
+{
+	pthread_mutex_t lock; /* guards everything below */
+	Dsv3TokenTable *table;
+	StoredGrammar *first;
+};
+
+Dsv3GrammarStore *
+dsv3_grammar_store_open(Dsv3Error *err)
+{
+	Dsv3GrammarStore *store = calloc(1, sizeof(*store));
+
+	if (store == NULL || pthread_mutex_init(&store->lock, NULL) != 0)
+	{
+		free(store);
+		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for the grammar store");
+		return NULL;
+	}
+	return store;
+}
+
+static void
+free_stored(StoredGrammar *stored)
+{
+	dsv3_grammar_free(stored->grammar);
+	free(stored);
+}
+
+void
+dsv3_grammar_store_close(Dsv3GrammarStore *store)
+{
+	if (store == NULL)
+		return;
+	while (store->first)
+	{
+		StoredGrammar *stored = store->first;
+
+		store->first = stored->next;
+		free_stored(stored);
+	}
+	dsv3_token_table_free(store->table);
+	pthread_mutex_destroy(&store->lock);
+	free(store);
+}
+
+/* Make the token table of the backend's vocabulary; lock held. */
+static bool
+make_table(Dsv3GrammarStore *store, Dsv3Backend *backend, Dsv3Error *err)
+{
+	int n = backend->sample_limit;
+	int32_t eos = backend->info.n_eos > 0 ? backend->info.eos_ids[0] : -1;
+	Dsv3TokenBytes *tokens = calloc((size_t) n, sizeof(*tokens));
+
+	if (tokens == NULL)
+		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for the vocabulary");
+	for (int id = 0; id < n; id++)
+	{
+		size_t len = 0;
+
+		tokens[id].bytes = backend->ops->token_bytes(backend, id, &len, &tokens[id].special);
+		tokens[id].len = (uint32_t) len;
+	}
+	store->table = dsv3_token_table_create(tokens, n, eos, err);
+	free(tokens);
+	return store->table != NULL;
+}
+
+/* SHA-256 over everything compiling depends on. */
+static bool
+make_key(const Dsv3Request *request, uint8_t key[KEY_BYTES], Dsv3Error *err)
+{
+	uint32_t options[4] = {request->grammar_kind, request->whitespace, request->key_order,
+						   request->closed_objects};
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) &&
+			  EVP_DigestUpdate(ctx, options, sizeof(options)) &&
+			  EVP_DigestUpdate(ctx, request->grammar.data, request->grammar.len) &&
+			  EVP_DigestFinal_ex(ctx, key, NULL);
+
+	EVP_MD_CTX_free(ctx);
+	return ok || dsv3_error(err, DSV3_ERR_INTERNAL, "SHA-256 is not available");
+}
+
+/* Drop what is over the limits; lock held. */
+static void
+trim(Dsv3GrammarStore *store)
+{
+	StoredGrammar **link = &store->first;
+	size_t bytes = 0;
+	int count = 0;
+
+	while (*link)
+	{
+		StoredGrammar *stored = *link;
+
+		bytes += dsv3_grammar_memory(stored->grammar);
+		count++;
+		if (stored->users == 0 && (count > MOST_GRAMMARS || bytes > MOST_BYTES))
+		{
+			*link = stored->next;
+			free_stored(stored);
+		}
+		else
+			link = &stored->next;
+	}
+}
+
+static StoredGrammar *
+compile(Dsv3GrammarStore *store, const Dsv3Request *request, const uint8_t key[KEY_BYTES], Dsv3Error *err)
+{
+	Dsv3GrammarOptions options = {
+		.whitespace = (Dsv3Whitespace) request->whitespace,
+		.key_order = (Dsv3KeyOrder) request->key_order,
+		.closed_objects = request->closed_objects,
+	};
+	StoredGrammar *stored = calloc(1, sizeof(*stored));
+
+	if (stored == NULL)
+	{
+		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a grammar");
+		return NULL;
+	}
+	stored->grammar = dsv3_grammar_compile(store->table, (Dsv3GrammarKind) request->grammar_kind,
+										   request->grammar.data, request->grammar.len, &options, NULL, err);
+	if (stored->grammar == NULL)
+	{
+		free(stored);
+		return NULL;
+	}
+	memcpy(stored->key, key, KEY_BYTES);
+	return stored;
+}
+
+/* Find or compile, and count the use. */
+static StoredGrammar *
+use_grammar(Dsv3GrammarStore *store, Dsv3Backend *backend, const Dsv3Request *request, Dsv3Error *err)
+{
+	uint8_t key[KEY_BYTES];
+	StoredGrammar *found = NULL;
+
+	if (!make_key(request, key, err))
+		return NULL;
+	pthread_mutex_lock(&store->lock);
+	if (store->table || make_table(store, backend, err))
+	{
+		StoredGrammar **link = &store->first;
+
+		while (*link && memcmp((*link)->key, key, KEY_BYTES) != 0)
+			link = &(*link)->next;
+		found = *link;
+		if (found)
+			*link = found->next;
+		else
+			found = compile(store, request, key, err);
+		if (found)
+		{
+			found->next = store->first;
+			store->first = found;
+			found->users++;
+			trim(store);
+		}
+	}
+	pthread_mutex_unlock(&store->lock);
+	return found;
+}
+
+Dsv3Constraint *
+dsv3_constraint_open(Dsv3Backend *backend, const Dsv3Request *request, Dsv3Error *err)
+{
+	Dsv3Constraint *constraint = calloc(1, sizeof(*constraint));
+
+	if (constraint == NULL)
+	{
+		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a constraint");
+		return NULL;
+	}
+	constraint->store = backend->grammars;
+	constraint->n_ids = backend->sample_limit;
+	constraint->stored = use_grammar(backend->grammars, backend, request, err);
+	if (constraint->stored)
+	{
+		constraint->grammar = constraint->stored->grammar;
+		constraint->matcher = dsv3_matcher_create(constraint->grammar, err);
+		constraint->allowed = calloc(((size_t) constraint->n_ids + 63) / 64, sizeof(uint64_t));
+		if (constraint->allowed == NULL)
+			dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a mask");
+	}
+	if (constraint->matcher == NULL || constraint->allowed == NULL)
+	{
+		dsv3_constraint_close(constraint);
+		return NULL;
+	}
+	return constraint;
+}
+
+void
+dsv3_constraint_close(Dsv3Constraint *constraint)
+{
+	if (constraint == NULL)
+		return;
+	dsv3_matcher_free(constraint->matcher);
+	free(constraint->allowed);
+	if (constraint->stored)
+	{
+		pthread_mutex_lock(&constraint->store->lock);
+		constraint->stored->users--;
+		pthread_mutex_unlock(&constraint->store->lock);
+	}
+	free(constraint);
+}
+
+bool
+dsv3_constraint_mask(Dsv3Constraint *constraint, size_t remaining, Dsv3Error *err)
+{
+	bool narrowed = false;
+	int32_t count = 0;
+	int32_t budget = remaining > INT32_MAX ? INT32_MAX : (int32_t) remaining;
+
+	if (!dsv3_matcher_mask(constraint->matcher, budget, constraint->allowed, &count, &narrowed, err))
+		return false;
+	if (count == 0)
+	{
+		dsv3_error(err, DSV3_ERR_UNSUPPORTED,
+				   "the model's tokenizer cannot write a character the schema requires");
+		return dsv3_error_hint(err, "Leave characters above U+3FFFF out of the schema's own strings.");
+	}
+	constraint->narrowed = constraint->narrowed || narrowed;
+	return true;
+}
+
+bool
+dsv3_constraint_accept(Dsv3Constraint *constraint, int32_t id, bool *ended, Dsv3Error *err)
+{
+	Dsv3Error failure = {0};
+
+	if (!dsv3_matcher_accept(constraint->matcher, id, &failure))
+	{
+		if (failure.sqlstate[0] == '\0')
+			return dsv3_error(err, DSV3_ERR_INTERNAL, "token %d is not allowed by the grammar", id);
+		*err = failure;
+		return false;
+	}
+	*ended = dsv3_matcher_must_stop(constraint->matcher);
+	return true;
+}
+
+/* Append the JSON text of an object that is given up here. */
+static bool
+append_json(json_t *object, Dsv3Text *json, Dsv3Error *err)
+{
+	char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+	bool ok = text ? dsv3_text_append(json, text, strlen(text), err)
+				   : dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for an answer");
+
+	free(text);
+	json_decref(object);
+	return ok;
+}
+
+bool
+dsv3_constraint_describe(Dsv3Constraint *constraint, Dsv3Text *json, Dsv3Error *err)
+{
+	json_t *notices = json_array();
+	const char *message;
+	const char *pointer;
+	const char *keyword;
+
+	for (int32_t i = 0; (message = dsv3_grammar_notice(constraint->grammar, i, &pointer, &keyword)) != NULL;
+		 i++)
+		json_array_append_new(notices, json_pack("{s:s, s:s, s:s}", "pointer", pointer, "keyword", keyword,
+												 "message", message));
+	return append_json(json_pack("{s:i, s:o}", "shortest", (int) dsv3_grammar_shortest(constraint->grammar),
+								 "notices", notices),
+					   json, err);
+}
+
+bool
+dsv3_constraint_accepts(Dsv3Constraint *constraint, const char *text, size_t len, Dsv3Text *json,
+						Dsv3Error *err)
+{
+	Dsv3Error failure = {0};
+	size_t taken = 0;
+	bool accepted = dsv3_matcher_accept_bytes(constraint->matcher, text, len, &taken, &failure);
+
+	if (failure.sqlstate[0] != '\0')
+	{
+		*err = failure;
+		return false;
+	}
+	accepted = accepted && dsv3_matcher_is_complete(constraint->matcher);
+	return append_json(json_pack("{s:b, s:I}", "accepted", (int) accepted, "offset", (json_int_t) taken),
+					   json, err);
+}

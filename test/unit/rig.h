@@ -1,0 +1,210 @@
+/*
+ * rig.h
+ *	  A scheduler on a backend with everything it sends caught, for the tests of what runs on it.
+ */
+#ifndef DSV3_TEST_RIG_H
+#define DSV3_TEST_RIG_H
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "engine/scheduler.h"
+
+#define MAX_ID 400
+
+/* What came out for one request. */
+typedef struct Result
+{
+	Dsv3Text text;
+	Dsv3Tokens tokens;
+	Dsv3Text message;
+	Dsv3Text logprobs;
+	double logprob;
+	int ends; /* DONE and FAIL events */
+	int deltas;
+	int order; /* how many had ended before */
+	Dsv3Finish finish;
+	uint32_t prompt_tokens;
+	uint32_t output_tokens;
+	Dsv3Error error; /* sqlstate "" when DONE */
+} Result;
+
+typedef struct Rig
+{
+	Dsv3Backend *backend;
+	Dsv3Scheduler *scheduler;
+	Result results[MAX_ID];
+	int n_ended;
+	bool no_room;
+	pthread_mutex_t lock;
+} Rig;
+
+static inline void
+on_event(void *arg, const Dsv3Event *event)
+{
+	Rig *rig = arg;
+	Result *result = &rig->results[event->request];
+	Dsv3Error err;
+
+	pthread_mutex_lock(&rig->lock);
+	assert_true(event->request < MAX_ID);
+	assert_int_equal(result->ends, 0);
+	if (event->type == DSV3_FRAME_FAIL)
+		result->error = *event->error;
+	else
+	{
+		assert_true(dsv3_text_append(&result->text, event->text ? event->text : "", event->text_len, &err));
+		for (size_t i = 0; i < event->n_tokens; i++)
+			assert_true(dsv3_tokens_push(&result->tokens, event->tokens[i], &err));
+	}
+	if (event->type == DSV3_FRAME_DELTA)
+		result->deltas++;
+	else
+	{
+		result->ends++;
+		result->order = rig->n_ended++;
+	}
+	if (event->type == DSV3_FRAME_DONE)
+	{
+		result->finish = event->finish;
+		result->prompt_tokens = event->prompt_tokens;
+		result->output_tokens = event->output_tokens;
+		result->logprob = event->logprob;
+		if (event->message_json)
+			assert_true(
+				dsv3_text_append(&result->message, event->message_json, strlen(event->message_json), &err));
+		if (event->logprobs_json)
+			assert_true(dsv3_text_append(&result->logprobs, event->logprobs_json,
+										 strlen(event->logprobs_json), &err));
+	}
+	pthread_mutex_unlock(&rig->lock);
+}
+
+static inline bool
+rig_has_room(void *arg)
+{
+	return !((Rig *) arg)->no_room;
+}
+
+static inline Rig *
+open_rig(const char *model, int kv_blocks, int max_batch, bool text_thread)
+{
+	Rig *rig = calloc(1, sizeof(*rig));
+	Dsv3BackendOptions options = {0};
+	Dsv3SchedulerOptions scheduling = {.kv_blocks = kv_blocks,
+									   .max_requests = MAX_ID,
+									   .max_batch = max_batch,
+									   .text_thread = text_thread,
+									   .emit = on_event,
+									   .has_room = rig_has_room,
+									   .arg = rig};
+	Dsv3Error err;
+
+	pthread_mutex_init(&rig->lock, NULL);
+	rig->backend = dsv3_backend_open(model, &options, &err);
+	assert_non_null(rig->backend);
+	rig->scheduler = dsv3_scheduler_open(rig->backend, &scheduling, &err);
+	assert_non_null(rig->scheduler);
+	return rig;
+}
+
+static inline void
+close_rig(Rig *rig)
+{
+	dsv3_scheduler_close(rig->scheduler);
+	dsv3_backend_close(rig->backend);
+	for (int i = 0; i < MAX_ID; i++)
+	{
+		dsv3_text_free(&rig->results[i].text);
+		dsv3_tokens_free(&rig->results[i].tokens);
+		dsv3_text_free(&rig->results[i].message);
+		dsv3_text_free(&rig->results[i].logprobs);
+	}
+	pthread_mutex_destroy(&rig->lock);
+	free(rig);
+}
+
+static inline void
+set(Dsv3Bytes *bytes, const char *text)
+{
+	Dsv3Error err;
+
+	assert_true(dsv3_bytes_set(bytes, text, strlen(text), &err));
+}
+
+static inline Dsv3Request *
+generate(uint64_t id, const char *prompt)
+{
+	Dsv3Request *request = dsv3_request_new(id, DSV3_REQUEST_GENERATE);
+
+	set(&request->prompt, prompt);
+	return request;
+}
+
+static inline void
+submit(Rig *rig, Dsv3Request *request)
+{
+	Dsv3Error err;
+
+	assert_true(dsv3_request_check(request, &err));
+	assert_true(dsv3_scheduler_submit(rig->scheduler, request, &err));
+}
+
+static inline void
+run(Rig *rig)
+{
+	while (dsv3_scheduler_step(rig->scheduler) == DSV3_STEP_WORKED)
+		;
+}
+
+static inline int64_t
+stat_of(Rig *rig, const char *name)
+{
+	char *stats = dsv3_scheduler_stats(rig->scheduler, false);
+	char *at = strstr(stats, name);
+	int64_t value;
+
+	assert_non_null(at);
+	value = strtoll(at + strlen(name) + 2, NULL, 10);
+	free(stats);
+	return value;
+}
+
+/* Submit, run, and expect this text. */
+static inline Result *
+ask(Rig *rig, Dsv3Request *request, const char *text)
+{
+	Result *result = &rig->results[request->id];
+
+	submit(rig, request);
+	run(rig);
+	assert_int_equal(result->ends, 1);
+	assert_string_equal(result->error.sqlstate, "");
+	assert_string_equal(result->text.data ? result->text.data : "", text);
+	assert_int_equal(result->tokens.count, result->output_tokens);
+	assert_int_equal(stat_of(rig, "kv_blocks_used"), 0);
+	return result;
+}
+
+static inline Result *
+expect_error(Rig *rig, Dsv3Request *request, const char *sqlstate, const char *message)
+{
+	Result *result = &rig->results[request->id];
+
+	submit(rig, request);
+	run(rig);
+	assert_int_equal(result->ends, 1);
+	assert_string_equal(result->error.sqlstate, sqlstate);
+	assert_non_null(strstr(result->error.message, message));
+	return result;
+}
+
+#endif /* DSV3_TEST_RIG_H */

@@ -1,0 +1,273 @@
+/*
+ * test_constraint.c
+ *	  Structured output through the scheduler, on the test model: its answer passes where the grammar allows it and is bent
+ *	  where not, whole within the token limit, and the same whatever shares the batch or was delivered before a restart.
+ */
+#include "rig.h"
+
+#include "grammar/grammar.h"
+
+#include <jansson.h>
+
+static const char schema[] = "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\","
+							 "\"maxLength\":40},\"n\":{\"type\":\"integer\"},"
+							 "\"kind\":{\"enum\":[\"good\",\"bad\",null]}},\"required\":[\"name\",\"n\","
+							 "\"kind\"],\"additionalProperties\":false}";
+
+/* A request whose free answer is exactly this text. */
+static Dsv3Request *
+say(uint64_t id, const char *text)
+{
+	char prompt[512] = "/bytes ";
+	size_t at = strlen(prompt);
+
+	for (; *text; text++, at += 2)
+		snprintf(prompt + at, sizeof(prompt) - at, "%02x", (unsigned char) *text);
+	return generate(id, prompt);
+}
+
+static Dsv3Request *
+constrain(Dsv3Request *request, Dsv3GrammarKind kind, const char *grammar)
+{
+	request->grammar_kind = kind;
+	set(&request->grammar, grammar);
+	return request;
+}
+
+static Result *
+answer(Rig *rig, Dsv3Request *request)
+{
+	Result *result = &rig->results[request->id];
+
+	submit(rig, request);
+	run(rig);
+	assert_int_equal(result->ends, 1);
+	assert_string_equal(result->error.sqlstate, "");
+	return result;
+}
+
+/* Is the text an object with the three members of schema, of the right types? */
+static void
+assert_valid(const char *text)
+{
+	json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	json_t *kind = json_object_get(object, "kind");
+
+	assert_non_null(object);
+	assert_int_equal(json_object_size(object), 3);
+	assert_true(json_is_string(json_object_get(object, "name")));
+	assert_true(json_is_integer(json_object_get(object, "n")));
+	assert_true(json_is_null(kind) || strcmp(json_string_value(kind), "good") == 0 ||
+				strcmp(json_string_value(kind), "bad") == 0);
+	json_decref(object);
+}
+
+static void
+allowed_text_passes(void **state)
+{
+	static const char text[] = "{\"name\": \"Ann \xc3\xa9\", \"n\": -12, \"kind\": null}";
+	Rig *rig = open_rig("test:", 64, 0, false);
+	Result *result = answer(rig, constrain(say(1, text), DSV3_GRAMMAR_JSON_SCHEMA, schema));
+
+	(void) state;
+	assert_string_equal(result->text.data, text);
+	assert_int_equal(result->finish, DSV3_FINISH_STOP);
+	assert_string_equal(
+		answer(rig, constrain(say(2, "bad"), DSV3_GRAMMAR_CHOICE, "[\"good\", \"bad\"]"))->text.data, "bad");
+	assert_string_equal(
+		answer(rig, constrain(say(3, "2026-12"), DSV3_GRAMMAR_REGEX, "\\d{4}-\\d\\d"))->text.data, "2026-12");
+	assert_string_equal(
+		answer(rig, constrain(say(4, "aab"), DSV3_GRAMMAR_EBNF, "root ::= \"a\" root | \"b\""))->text.data,
+		"aab");
+	close_rig(rig);
+}
+
+static void
+other_text_is_bent(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	char prompt[32];
+
+	(void) state;
+	for (int id = 1; id <= 40; id++)
+	{
+		Dsv3Request *request;
+
+		snprintf(prompt, sizeof(prompt), "not json, number %d", id);
+		request = constrain(generate((uint64_t) id, prompt), DSV3_GRAMMAR_JSON_SCHEMA, schema);
+		request->has_max_tokens = true;
+		request->max_tokens = (uint32_t) (30 + id);
+		if (id % 2)
+			request->sampling.temperature = 1.5;
+		request->sampling.seed = id;
+		assert_valid(answer(rig, request)->text.data);
+	}
+	close_rig(rig);
+}
+
+static void
+whole_within_the_limit(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	static const char least[] = "{\"name\":\"\",\"n\":0,\"kind\":\"bad\"}";
+	Dsv3Request *request;
+
+	(void) state;
+	for (uint32_t tokens = sizeof(least); tokens < sizeof(least) + 30; tokens++)
+	{
+		request = constrain(generate(tokens, "/forever"), DSV3_GRAMMAR_JSON_SCHEMA, schema);
+		request->has_max_tokens = true;
+		request->max_tokens = tokens;
+		assert_valid(answer(rig, request)->text.data);
+	}
+	request = constrain(generate(1, "/forever"), DSV3_GRAMMAR_JSON_SCHEMA, schema);
+	request->has_max_tokens = true;
+	request->max_tokens = 10;
+	expect_error(rig, request, DSV3_ERR_TOO_LARGE, "too few for a complete answer");
+	expect_error(rig, constrain(generate(2, "x"), DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\": 7}"), "22023",
+				 "type");
+	close_rig(rig);
+}
+
+/* Request i of the mix. */
+static Dsv3Request *
+mixed(uint64_t id, int i)
+{
+	char prompt[64];
+	Dsv3Request *request;
+
+	snprintf(prompt, sizeof(prompt), "text %d of a mix", i);
+	request = generate(id, prompt);
+	if (i % 4 == 0)
+		constrain(request, DSV3_GRAMMAR_JSON_SCHEMA, schema);
+	else if (i % 4 == 1)
+		constrain(request, DSV3_GRAMMAR_REGEX, "[a-f]{3,20}");
+	else if (i % 4 == 2)
+		constrain(request, DSV3_GRAMMAR_CHOICE, "[\"one\", \"two\", \"three\"]");
+	request->sampling.temperature = i % 3;
+	request->sampling.seed = i;
+	request->has_max_tokens = true;
+	request->max_tokens = 60;
+	return request;
+}
+
+static void
+the_same_in_any_batch(void **state)
+{
+	Rig *alone = open_rig("test:", 64, 0, false);
+	Rig *together = open_rig("test:", 24, 8, false);
+
+	(void) state;
+	for (int i = 1; i <= 60; i++)
+		submit(together, mixed((uint64_t) i, i));
+	run(together);
+	for (int i = 1; i <= 60; i++)
+	{
+		Result *expected = answer(alone, mixed((uint64_t) i, i));
+
+		assert_string_equal(together->results[i].error.sqlstate, "");
+		assert_string_equal(together->results[i].text.data, expected->text.data);
+	}
+	close_rig(alone);
+	close_rig(together);
+}
+
+static void
+the_same_after_a_restart(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	Result *whole = answer(rig, mixed(1, 4));
+	Dsv3Error err;
+
+	(void) state;
+	for (size_t had = 1; had < whole->tokens.count; had++)
+	{
+		Dsv3Request *request = mixed(had + 1, 4);
+		Dsv3Text before = {0};
+		Result *rest;
+
+		request->tokens = calloc(had, sizeof(int32_t));
+		memcpy(request->tokens, whole->tokens.ids, had * sizeof(int32_t));
+		request->n_tokens = had;
+		rest = answer(rig, request);
+		assert_true(dsv3_backend_decode(rig->backend, whole->tokens.ids, had, true, &before, &err));
+		assert_true(dsv3_text_append(&before, rest->text.data ? rest->text.data : "", rest->text.len, &err));
+		assert_string_equal(before.data, whole->text.data);
+		dsv3_text_free(&before);
+	}
+	close_rig(rig);
+}
+
+static Dsv3Request *
+score(uint64_t id, const char *prompt, const char *choices)
+{
+	Dsv3Request *request = dsv3_request_new(id, DSV3_REQUEST_SCORE);
+
+	set(&request->prompt, prompt);
+	set(&request->choices, choices);
+	return request;
+}
+
+static void
+scores_do_not_depend_on_each_other(void **state)
+{
+	static const char *const choices[] = {"YES", "NO", "PERHAPS", "Y", ""};
+	Rig *rig = open_rig("test:", 64, 0, false);
+	json_t *all = json_loads(
+		answer(rig, score(1, "yes", "[\"YES\", \"NO\", \"PERHAPS\", \"Y\", \"\"]"))->text.data, 0, NULL);
+	double most = -INFINITY;
+
+	(void) state;
+	assert_int_equal(json_array_size(all), 5);
+	for (size_t i = 0; i < 5; i++)
+	{
+		char one[32];
+		json_t *alone;
+
+		snprintf(one, sizeof(one), "[\"%s\"]", choices[i]);
+		alone = json_loads(answer(rig, score(10 + i, "yes", one))->text.data, 0, NULL);
+		assert_true(json_real_value(json_array_get(alone, 0)) == json_real_value(json_array_get(all, i)));
+		most = fmax(most, json_real_value(json_array_get(all, i)));
+		json_decref(alone);
+	}
+	assert_true(json_real_value(json_array_get(all, 0)) == most);
+	json_decref(all);
+	expect_error(rig, score(20, "x", "[]"), DSV3_ERR_INVALID_PARAMETER, "choices");
+	expect_error(rig, score(21, "x", "[\"a\", 1]"), DSV3_ERR_INVALID_PARAMETER, "choices");
+	expect_error(rig, score(22, "x", "nonsense"), DSV3_ERR_INVALID_PARAMETER, "choices");
+	close_rig(rig);
+}
+
+static void
+grammars_can_be_asked_about(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	Dsv3Request *request = dsv3_request_new(1, DSV3_REQUEST_CHECK_GRAMMAR);
+	json_t *object =
+		json_loads(answer(rig, constrain(request, DSV3_GRAMMAR_JSON_SCHEMA, schema))->text.data, 0, NULL);
+
+	(void) state;
+	assert_true(json_integer_value(json_object_get(object, "shortest")) > 20);
+	assert_true(json_is_array(json_object_get(object, "notices")));
+	json_decref(object);
+	request = constrain(dsv3_request_new(2, DSV3_REQUEST_ACCEPTS), DSV3_GRAMMAR_REGEX, "ab+");
+	set(&request->input, "abbc");
+	assert_string_equal(answer(rig, request)->text.data, "{\"accepted\":false,\"offset\":3}");
+	request = constrain(dsv3_request_new(3, DSV3_REQUEST_ACCEPTS), DSV3_GRAMMAR_REGEX, "ab+");
+	set(&request->input, "abb");
+	assert_string_equal(answer(rig, request)->text.data, "{\"accepted\":true,\"offset\":3}");
+	close_rig(rig);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(allowed_text_passes),         cmocka_unit_test(other_text_is_bent),
+		cmocka_unit_test(whole_within_the_limit),      cmocka_unit_test(the_same_in_any_batch),
+		cmocka_unit_test(the_same_after_a_restart),    cmocka_unit_test(scores_do_not_depend_on_each_other),
+		cmocka_unit_test(grammars_can_be_asked_about),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
