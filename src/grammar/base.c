@@ -32,6 +32,7 @@ void *
 dsv3_gr_arena_alloc(Arena *arena, size_t size)
 {
 	void *p;
+	bool fresh = false;
 
 	size = (size + 7) & ~(size_t) 7;
 	if (size > arena->left)
@@ -45,7 +46,9 @@ dsv3_gr_arena_alloc(Arena *arena, size_t size)
 			want = size + sizeof(ArenaChunk);
 		if (arena->limit != 0 && arena->used + want > arena->limit)
 			longjmp(*arena->out, GR_OUT_LIMIT);
-		chunk = malloc(want);
+		/* Large blocks come zeroed from the system, page by page as they are used. */
+		fresh = want >= 65536;
+		chunk = fresh ? calloc(1, want) : malloc(want);
 		if (chunk == NULL)
 			longjmp(*arena->out, GR_OUT_MEMORY);
 		chunk->next = arena->head;
@@ -58,7 +61,8 @@ dsv3_gr_arena_alloc(Arena *arena, size_t size)
 	p = arena->at;
 	arena->at += size;
 	arena->left -= size;
-	memset(p, 0, size);
+	if (!fresh)
+		memset(p, 0, size);
 	return p;
 }
 
@@ -145,35 +149,51 @@ dsv3_gr_interner_init(Interner *in, Arena *arena)
 	in->arena = arena;
 }
 
+/* Put an id into the table; there is room. */
+static void
+interner_put(Interner *in, int32_t id)
+{
+	uint32_t at = in->hashes[id] & in->mask;
+
+	while (in->table[at] != 0)
+		at = (at + 1) & in->mask;
+	in->table[at] = id + 1;
+}
+
+/* A few more entries of the former table. Growing little by little, no single insertion takes long. */
+static void
+interner_move(Interner *in, uint32_t n)
+{
+	while (in->old_table != NULL && n-- > 0)
+	{
+		if (in->old_table[in->old_at] != 0)
+			interner_put(in, in->old_table[in->old_at] - 1);
+		if (++in->old_at > in->old_mask)
+			in->old_table = NULL;
+	}
+}
+
 static void
 interner_grow(Interner *in)
 {
 	uint32_t size = in->table == NULL ? 64 : (in->mask + 1) * 2;
 	int32_t *table = dsv3_gr_arena_alloc(in->arena, size * sizeof(int32_t));
 
-	memset(table, 0xff, size * sizeof(int32_t));
-	in->mask = size - 1;
-	for (int32_t i = 0; i < in->n; i++)
-	{
-		uint32_t at = in->hashes[i] & in->mask;
-
-		while (table[at] >= 0)
-			at = (at + 1) & in->mask;
-		table[at] = i;
-	}
+	interner_move(in, UINT32_MAX);
+	in->old_table = in->table;
+	in->old_mask = in->mask;
+	in->old_at = 0;
 	in->table = table;
+	in->mask = size - 1;
 }
 
-int32_t
-dsv3_gr_interner_find(const Interner *in, const int32_t *key, int32_t n)
+static int32_t
+interner_probe(const Interner *in, const int32_t *table, uint32_t mask, uint32_t hash, const int32_t *key,
+			   int32_t n)
 {
-	uint32_t hash = dsv3_gr_hash(key, (size_t) n * sizeof(int32_t));
-
-	if (in->table == NULL)
-		return -1;
-	for (uint32_t at = hash & in->mask; in->table[at] >= 0; at = (at + 1) & in->mask)
+	for (uint32_t at = hash & mask; table[at] != 0; at = (at + 1) & mask)
 	{
-		int32_t id = in->table[at];
+		int32_t id = table[at] - 1;
 
 		if (in->hashes[id] == hash && in->keys[id][0] == n &&
 			memcmp(in->keys[id] + 1, key, (size_t) n * sizeof(int32_t)) == 0)
@@ -182,29 +202,37 @@ dsv3_gr_interner_find(const Interner *in, const int32_t *key, int32_t n)
 	return -1;
 }
 
+static int32_t
+interner_search(const Interner *in, uint32_t hash, const int32_t *key, int32_t n)
+{
+	int32_t id = -1;
+
+	if (in->table != NULL)
+		id = interner_probe(in, in->table, in->mask, hash, key, n);
+	if (id < 0 && in->old_table != NULL)
+		id = interner_probe(in, in->old_table, in->old_mask, hash, key, n);
+	return id;
+}
+
+int32_t
+dsv3_gr_interner_find(const Interner *in, const int32_t *key, int32_t n)
+{
+	return interner_search(in, dsv3_gr_hash(key, (size_t) n * sizeof(int32_t)), key, n);
+}
+
 int32_t
 dsv3_gr_interner_get(Interner *in, const int32_t *key, int32_t n, bool *fresh)
 {
 	uint32_t hash = dsv3_gr_hash(key, (size_t) n * sizeof(int32_t));
-	uint32_t at;
+	int32_t id = interner_search(in, hash, key, n);
 	int32_t *copy;
 
+	if (fresh != NULL)
+		*fresh = id < 0;
+	if (id >= 0)
+		return id;
 	if (in->table == NULL || (uint32_t) in->n * 2 >= in->mask)
 		interner_grow(in);
-	at = hash & in->mask;
-	while (in->table[at] >= 0)
-	{
-		int32_t id = in->table[at];
-
-		if (in->hashes[id] == hash && in->keys[id][0] == n &&
-			memcmp(in->keys[id] + 1, key, (size_t) n * sizeof(int32_t)) == 0)
-		{
-			if (fresh != NULL)
-				*fresh = false;
-			return id;
-		}
-		at = (at + 1) & in->mask;
-	}
 	if (in->n == in->cap)
 	{
 		int32_t cap = in->cap == 0 ? 32 : in->cap * 2;
@@ -226,10 +254,10 @@ dsv3_gr_interner_get(Interner *in, const int32_t *key, int32_t n, bool *fresh)
 		memcpy(copy + 1, key, (size_t) n * sizeof(int32_t));
 	in->keys[in->n] = copy;
 	in->hashes[in->n] = hash;
-	in->table[at] = in->n;
-	if (fresh != NULL)
-		*fresh = true;
-	return in->n++;
+	interner_put(in, in->n);
+	in->n++;
+	interner_move(in, 4);
+	return in->n - 1;
 }
 
 int64_t

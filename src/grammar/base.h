@@ -61,8 +61,11 @@ extern void dsv3_gr_intvec_push(Arena *arena, IntVec *vec, int32_t value);
 typedef struct Interner
 {
 	Arena *arena;
-	int32_t *table; /* open addressing, -1 empty */
+	int32_t *table; /* open addressing: id + 1, 0 empty */
 	uint32_t mask;
+	int32_t *old_table; /* the former table while its entries are being moved */
+	uint32_t old_mask;
+	uint32_t old_at;
 	int32_t n;
 	int32_t cap;
 	int32_t **keys; /* keys[id][0] is the length, the sequence follows */

@@ -3,6 +3,7 @@
  *	  Conjunctions of plain conditions: intersection, emptiness as far as it can be told locally, membership of a given
  *	  value, and the automaton of a string condition (ir.h).
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -596,7 +597,7 @@ static const char *
 string_key(Ir *ir, const Con *con)
 {
 	const char **parts;
-	int32_t n = 2;
+	int32_t n = 1;
 	size_t total = 1;
 	char *key;
 	char *at;
@@ -627,21 +628,8 @@ string_key(Ir *ir, const Con *con)
 		memcpy(part + 1, escaped, len);
 		parts[n++] = part;
 	}
-	{
-		char *part = dsv3_gr_arena_alloc(ir->ctx->arena, 40);
-		char digits[24];
-		int k = 0;
-		int64_t v = ((int64_t) con->smin << 31) ^ (con->smax < 0 ? 0x7fffffff : con->smax);
-
-		do
-			digits[k++] = (char) ('0' + v % 10);
-		while ((v /= 10) > 0);
-		part[0] = 'l';
-		for (int i = 0; i < k; i++)
-			part[1 + i] = digits[i];
-		parts[n++] = part;
-	}
-	qsort(parts, (size_t) n, sizeof(char *), compare_text);
+	if (n > 1)
+		qsort(parts, (size_t) n, sizeof(char *), compare_text);
 	for (int32_t i = 0; i < n; i++)
 		total += strlen(parts[i]) + 1;
 	at = key = dsv3_gr_arena_alloc(ir->ctx->arena, total + 2);
@@ -659,29 +647,26 @@ string_key(Ir *ir, const Con *con)
 	return key;
 }
 
-Lex *
-dsv3_con_string_lex(Ir *ir, const Con *con, int32_t *smin, int32_t *smax)
+/* The automata a string condition is made of, and how they combine. */
+typedef struct StringParts
 {
-	const char *key = string_key(ir, con);
-	Lex *lex = dsv3_ir_cached_lex(ir, key);
 	Lex *parts[60];
-	Decide d;
-	int32_t n = 0;
-	uint64_t must = 0;
-	int32_t min = con->smin;
-	int32_t max = con->smax;
+	int32_t n;
+	uint64_t must;
+	Decide decide;
+	int32_t min; /* counts taken out of the patterns */
+	int32_t max;
+} StringParts;
 
-	if (lex != NULL)
-	{
-		*smin = lex->use_min;
-		*smax = lex->use_max;
-		return lex;
-	}
-	memset(&d, 0, sizeof(d));
+static void
+string_parts(Ir *ir, const Con *con, StringParts *p)
+{
+	memset(p, 0, sizeof(*p));
+	p->max = -1;
 	for (const StrRule *rule = con->str; rule != NULL; rule = rule->next)
 	{
 		Pattern *pattern;
-		int32_t r = d.nrules;
+		int32_t r = p->decide.nrules;
 
 		if (r == 40)
 			dsv3_gr_fail(ir->ctx, DSV3_ERR_TOO_LARGE, NULL, "more than 40 patterns apply to one string");
@@ -689,22 +674,22 @@ dsv3_con_string_lex(Ir *ir, const Con *con, int32_t *smin, int32_t *smax)
 										: dsv3_ir_pattern(ir, rule->pattern, !rule->negated);
 		if (!rule->negated)
 		{
-			min = larger(min, pattern->min);
-			max = smaller(max, pattern->max);
+			p->min = larger(p->min, pattern->min);
+			p->max = smaller(p->max, pattern->max);
 		}
 		for (PatternPart *part = pattern->parts; part != NULL; part = part->next)
 		{
-			if (n >= 50)
+			if (p->n >= 50)
 				dsv3_gr_fail(ir->ctx, DSV3_ERR_TOO_LARGE, NULL, "too many patterns apply to one string");
-			d.mask[r] |= UINT64_C(1) << n;
+			p->decide.mask[r] |= UINT64_C(1) << p->n;
 			if (!part->negated)
-				d.want[r] |= UINT64_C(1) << n;
+				p->decide.want[r] |= UINT64_C(1) << p->n;
 			if (!part->negated && !rule->negated)
-				must |= UINT64_C(1) << n;
-			parts[n++] = part->lex;
+				p->must |= UINT64_C(1) << p->n;
+			p->parts[p->n++] = part->lex;
 		}
-		d.negated[r] = rule->negated;
-		d.nrules++;
+		p->decide.negated[r] = rule->negated;
+		p->decide.nrules++;
 	}
 	if (con->excluded != NULL)
 	{
@@ -722,20 +707,58 @@ dsv3_con_string_lex(Ir *ir, const Con *con, int32_t *smin, int32_t *smax)
 			literals[count].text = dsv3_ir_escape(ir, ir->ctx->arena, name->text, name->len, &len);
 			literals[count++].len = len;
 		}
-		d.mask[d.nrules] = d.want[d.nrules] = UINT64_C(1) << n;
-		d.negated[d.nrules++] = true;
-		parts[n++] = dsv3_lex_literals(ir->ctx, literals, count, false);
+		p->decide.mask[p->decide.nrules] = p->decide.want[p->decide.nrules] = UINT64_C(1) << p->n;
+		p->decide.negated[p->decide.nrules++] = true;
+		p->parts[p->n++] = dsv3_lex_literals(ir->ctx, literals, count, false);
 	}
-	lex = dsv3_lex_product(ir->ctx, true, parts, n, must, decide_string, &d);
+}
+
+static int32_t
+decide_both(void *arg, uint64_t accepting)
+{
+	(void) arg;
+	return accepting == 3 ? 0 : -1;
+}
+
+/*
+ * The automaton, and the lengths to be counted beside it. It does not depend on the lengths where that can be avoided, so
+ * that strings of all lengths share one, with its masks.
+ */
+Lex *
+dsv3_con_string_lex(Ir *ir, const Con *con, int32_t *smin, int32_t *smax)
+{
+	const char *key = string_key(ir, con);
+	Lex *lex = dsv3_ir_cached_lex(ir, key);
+	int32_t min;
+	int32_t max;
+
+	if (lex == NULL)
+	{
+		StringParts *p = dsv3_gr_arena_alloc(ir->ctx->arena, sizeof(StringParts));
+
+		string_parts(ir, con, p);
+		lex = dsv3_lex_product(ir->ctx, true, p->parts, p->n, p->must, decide_string, &p->decide);
+		lex->use_min = p->min;
+		lex->use_max = p->max;
+		lex = dsv3_ir_cache_lex(ir, key, lex);
+		if (con->str == NULL && con->excluded == NULL)
+			dsv3_vocab_set_any(ir->vocab, lex);
+	}
+	min = larger(con->smin, lex->use_min);
+	max = smaller(con->smax, lex->use_max);
 	if (lex->n > 0 && min <= lex->minlen[0])
 		min = 0; /* every text is that long */
 	/*
 	 * A maximum alone can always be counted beside the automaton (the shortest end must still fit), a minimum alone where
-	 * every state has ways of any length; both together where every length is possible.
+	 * every state has ways of any length; both together where every length is possible. Otherwise the lengths become part
+	 * of the automaton.
 	 */
-	if (lex->n > 0 && min > 0 && !lex->flexible && (max >= 0 || !lex->endless))
+	if (lex->n > 0 && min > 0 && (max >= 0 || !lex->endless) && !dsv3_lex_flexible(ir->ctx, lex))
 	{
-		/* Otherwise the lengths become part of the automaton. */
+		char suffix[64];
+		char *counted;
+		Lex *both;
+
 		if (max > 2000 && max > min)
 		{
 			max = min > 2000 ? min : 2000;
@@ -743,22 +766,26 @@ dsv3_con_string_lex(Ir *ir, const Con *con, int32_t *smin, int32_t *smax)
 		}
 		if (max < 0 ? min > LEX_MAX_STATES : max > LEX_MAX_STATES)
 			dsv3_gr_fail(ir->ctx, DSV3_ERR_TOO_LARGE, NULL, "length bound is too large for this pattern");
-		d.mask[d.nrules] = d.want[d.nrules] = UINT64_C(1) << n;
-		d.nrules++;
-		must |= UINT64_C(1) << n;
-		parts[n++] = dsv3_lex_count(ir->ctx, true, min, max);
-		lex = dsv3_lex_product(ir->ctx, true, parts, n, must, decide_string, &d);
+		snprintf(suffix, sizeof(suffix), "#%d,%d", min, max);
+		counted = dsv3_gr_arena_alloc(ir->ctx->arena, strlen(key) + sizeof(suffix));
+		strcpy(counted, key);
+		strcat(counted, suffix);
+		both = dsv3_ir_cached_lex(ir, counted);
+		if (both == NULL)
+		{
+			Lex *parts[2] = {lex, dsv3_lex_count(ir->ctx, true, min, max)};
+
+			both = dsv3_lex_product(ir->ctx, true, parts, 2, 3, decide_both, NULL);
+			both->use_max = -1;
+			both = dsv3_ir_cache_lex(ir, counted, both);
+		}
+		lex = both;
 		min = 0;
 		max = -1;
 	}
 	if (lex->n > 0 && max >= 0 && (min > max || lex->minlen[0] > max))
 		lex = dsv3_lex_literals(ir->ctx, NULL, 0, true); /* no text is as short as that */
-	lex->use_min = min;
-	lex->use_max = max;
 	*smin = min;
 	*smax = max;
-	lex = dsv3_ir_cache_lex(ir, key, lex);
-	if (con->str == NULL && con->excluded == NULL && con->smin == 0 && con->smax < 0)
-		dsv3_vocab_set_any(ir->vocab, lex);
 	return lex;
 }

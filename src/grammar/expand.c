@@ -424,6 +424,8 @@ listed_values(Ir *ir, const Json *schema, int32_t env)
 
 	con->listed = true;
 	con->values = dsv3_gr_arena_alloc(ir->ctx->arena, (n + 1) * sizeof(Json *));
+	/* Of enum and const only one is given almost always; then its own members need not be looked up in it. */
+	ir->validator->listed = list == NULL || one == NULL ? schema : NULL;
 	for (uint32_t i = 0; i < n; i++)
 	{
 		const Json *value = list != NULL ? list->u.items[i] : one;
@@ -431,6 +433,7 @@ listed_values(Ir *ir, const Json *schema, int32_t env)
 		if (dsv3_validate_value(ir->validator, schema, env, value))
 			con->values[con->nvalues++] = value;
 	}
+	ir->validator->listed = NULL;
 	return con->nvalues == 0 ? NULL : con;
 }
 

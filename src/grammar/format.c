@@ -46,7 +46,7 @@ static const struct
 	{"time", "^" TIME "$"},
 	{"date-time", "^" DATE "[Tt]" TIME "$"},
 	{"duration", "^P(?:\\d+W|(?:\\d+Y(?:\\d+M(?:\\d+D)?)?|\\d+M(?:\\d+D)?|\\d+D)(?:" CLOCK ")?|" CLOCK ")$"},
-	{"email", "^(?=[^@]{1,64}@)" ATOM "(?:\\." ATOM ")*@" HOST "$"},
+	{"email", "^(?=[!-?A-~]{1,64}@)" ATOM "(?:\\." ATOM ")*@" HOST "$"},
 	{"hostname", "^" HOST "$"},
 	{"ipv4", "^" V4 "$"},
 	{"ipv6", "^" V6 "$"},

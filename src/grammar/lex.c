@@ -581,10 +581,18 @@ product_build(Ctx *ctx, Product *p)
 	lex = dsv3_lex_build(ctx, &source, start.v, start.n, cls, ncls);
 	if (lex->n > 0)
 	{
-		lex->flexible = lengths_flexible(ctx, lex);
+		lex->flexible = -1;
 		lex->open = never_refuses(lex, p->escaped);
 	}
 	return lex;
+}
+
+bool
+dsv3_lex_flexible(Ctx *ctx, Lex *lex)
+{
+	if (lex->flexible < 0)
+		lex->flexible = lengths_flexible(ctx, lex);
+	return lex->flexible == 1;
 }
 
 Lex *

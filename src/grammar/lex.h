@@ -30,17 +30,18 @@ struct Lex
 	Arena arena; /* the lexeme's own memory */
 	int32_t n;   /* states; 0 is the start. n == 0: the empty language */
 	int32_t ncls;
-	uint8_t cls[256];       /* byte -> class */
-	int32_t *rows;          /* [n][ncls] next state or LEX_DEAD */
-	int32_t *tag;           /* [n] -1: not accepting; else which of the things told apart was read */
-	int32_t *dist;          /* [n] bytes to the nearest acceptance */
-	uint8_t *next;          /* [n] first byte on that way */
-	uint8_t *mid;           /* [n] 0 between characters; NULL when not a text lexeme */
-	int32_t maxdist;        /* the largest dist */
-	int32_t *minlen;        /* [n] code points to the nearest acceptance, counted on states with mid == 0 */
-	int32_t *card;          /* [n] a lower bound of the number of completions, at most LEX_CARD_MAX */
-	int32_t *cost;          /* [n] tokens of the shortest spelling found; vocab.c fills it */
-	bool flexible;          /* every length from minlen up can be reached, from every state */
+	uint8_t cls[256]; /* byte -> class */
+	int32_t *rows;    /* [n][ncls] next state or LEX_DEAD */
+	int32_t *tag;     /* [n] -1: not accepting; else which of the things told apart was read */
+	int32_t *dist;    /* [n] bytes to the nearest acceptance */
+	uint8_t *next;    /* [n] first byte on that way */
+	uint8_t *mid;     /* [n] 0 between characters; NULL when not a text lexeme */
+	int32_t maxdist;  /* the largest dist */
+	int32_t *minlen;  /* [n] code points to the nearest acceptance, counted on states with mid == 0 */
+	int32_t *card;    /* [n] a lower bound of the number of completions, at most LEX_CARD_MAX */
+	int32_t *cost;    /* [n] tokens of the shortest spelling found; vocab.c fills it */
+	int8_t
+		flexible; /* 1 yes, 0 no, -1 not looked at: every length from minlen up can be reached, from every state */
 	bool endless;           /* from every state there are arbitrarily long ways to acceptance */
 	bool open;              /* every valid text is a prefix of the language, from every state */
 	struct LexMask **masks; /* [n] lazily made, under the vocabulary's lock */
@@ -84,6 +85,9 @@ extern void dsv3_lex_free(Lex *lex);
 
 /* The inside of any JSON string (escaped), and any UTF-8 text without U+0000. */
 extern Lex *dsv3_lex_any(Ctx *ctx, bool escaped);
+
+/* lex->flexible, worked out when first asked for. */
+extern bool dsv3_lex_flexible(Ctx *ctx, Lex *lex);
 
 /* Between min and max code points of any text; max < 0: no maximum. */
 extern Lex *dsv3_lex_count(Ctx *ctx, bool escaped, int32_t min, int32_t max);

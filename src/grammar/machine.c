@@ -811,50 +811,81 @@ compute_step(Dsv3Grammar *g, int32_t id, unsigned char byte)
 
 /* ---- the remembered steps ---- */
 
+static uint32_t
+step_hash(uint64_t key)
+{
+	return (uint32_t) ((key * UINT64_C(0x9E3779B97F4A7C15)) >> 32);
+}
+
+static void
+step_put(StepTable *t, uint64_t key, int32_t value)
+{
+	uint32_t at = step_hash(key) & t->mask;
+
+	while (t->keys[at] != 0)
+		at = (at + 1) & t->mask;
+	t->keys[at] = key;
+	t->values[at] = value;
+}
+
+/* The index of a key, or -1. */
+static int64_t
+step_find(const StepTable *t, uint64_t key)
+{
+	if (t->keys != NULL)
+		for (uint32_t at = step_hash(key) & t->mask; t->keys[at] != 0; at = (at + 1) & t->mask)
+			if (t->keys[at] == key)
+				return at;
+	return -1;
+}
+
+/* Some more entries of the former table, so that growing is no single long step. */
+static void
+steps_move(Dsv3Grammar *g, uint32_t n)
+{
+	while (g->old_steps.keys != NULL && n-- > 0)
+	{
+		uint32_t at = g->old_step_at;
+
+		if (g->old_steps.keys[at] != 0)
+			step_put(&g->steps, g->old_steps.keys[at], g->old_steps.values[at]);
+		if (++g->old_step_at > g->old_steps.mask)
+			g->old_steps.keys = NULL;
+	}
+}
+
 static void
 steps_grow(Dsv3Grammar *g)
 {
-	uint32_t size = g->step_keys == NULL ? 1024 : (g->step_mask + 1) * 2;
+	uint32_t size = g->steps.keys == NULL ? 1024 : (g->steps.mask + 1) * 2;
 	uint64_t *keys = dsv3_gr_arena_alloc(&g->cache, size * sizeof(uint64_t));
 	int32_t *values = dsv3_gr_arena_alloc(&g->cache, size * sizeof(int32_t));
 
-	for (uint32_t i = 0; g->step_keys != NULL && i <= g->step_mask; i++)
-		if (g->step_keys[i] != 0)
-		{
-			uint32_t at = (uint32_t) ((g->step_keys[i] * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & (size - 1);
-
-			while (keys[at] != 0)
-				at = (at + 1) & (size - 1);
-			keys[at] = g->step_keys[i];
-			values[at] = g->step_values[i];
-		}
-	g->step_keys = keys;
-	g->step_values = values;
-	g->step_mask = size - 1;
+	steps_move(g, UINT32_MAX);
+	g->old_steps = g->steps;
+	g->old_step_at = 0;
+	g->steps.keys = keys;
+	g->steps.values = values;
+	g->steps.mask = size - 1;
 }
 
 int32_t
 dsv3_machine_step(Dsv3Grammar *g, int32_t config, unsigned char byte)
 {
 	uint64_t key = ((uint64_t) (uint32_t) config << 8 | byte) + 1;
-	uint32_t at = (uint32_t) ((key * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & g->step_mask;
+	int64_t at = step_find(&g->steps, key);
 	int32_t value;
 
-	while (g->step_keys[at] != 0)
-	{
-		if (g->step_keys[at] == key)
-			return g->step_values[at];
-		at = (at + 1) & g->step_mask;
-	}
+	if (at >= 0)
+		return g->steps.values[at];
+	if (g->old_steps.keys != NULL && (at = step_find(&g->old_steps, key)) >= 0)
+		return g->old_steps.values[at];
 	value = compute_step(g, config, byte);
-	if (g->nsteps * 2 >= g->step_mask)
+	if (g->nsteps * 2 >= g->steps.mask)
 		steps_grow(g);
-	at = (uint32_t) ((key * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & g->step_mask;
-	while (g->step_keys[at] != 0)
-		at = (at + 1) & g->step_mask;
-	g->step_keys[at] = key;
-	g->step_values[at] = value;
+	step_put(&g->steps, key, value);
 	g->nsteps++;
+	steps_move(g, 4);
 	return value;
 }
 
@@ -891,8 +922,8 @@ dsv3_machine_reset(Dsv3Grammar *g)
 	dsv3_gr_interner_init(&g->recs, &g->cache);
 	g->configs = NULL;
 	g->config_cap = 0;
-	g->step_keys = NULL;
-	g->step_mask = 0;
+	memset(&g->steps, 0, sizeof(g->steps));
+	memset(&g->old_steps, 0, sizeof(g->old_steps));
 	g->nsteps = 0;
 	g->mask_bytes = 0;
 	steps_grow(g);

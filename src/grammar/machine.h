@@ -62,6 +62,14 @@ typedef struct Config
 	MaskEntry *mask;
 } Config;
 
+/* (config, byte) -> config; open addressing. */
+typedef struct StepTable
+{
+	uint64_t *keys; /* config << 8 | byte, plus one; 0: empty */
+	int32_t *values;
+	uint32_t mask;
+} StepTable;
+
 struct Rtn;
 
 struct Dsv3Grammar
@@ -93,9 +101,9 @@ struct Dsv3Grammar
 	Interner config_keys;
 	Config *configs;
 	int32_t config_cap;
-	uint64_t *step_keys; /* config << 8 | byte, plus one; 0: empty */
-	int32_t *step_values;
-	uint32_t step_mask;
+	StepTable steps;
+	StepTable old_steps; /* the former table while its entries are being moved */
+	uint32_t old_step_at;
 	uint32_t nsteps;
 	Interner texts; /* (parent text, byte); text 0 is empty */
 	Interner sets;  /* (parent set, text); set 0 is empty */

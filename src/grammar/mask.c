@@ -773,24 +773,43 @@ static void
 compute_recorded(Dsv3Grammar *g, int32_t id, uint64_t *words)
 {
 	Config config = g->configs[id];
-	bool strings = true;
+	Item few[32];
+	Item *walked = few;
+	int32_t n = 0;
+	bool strings = false;
 
-	for (int32_t i = 0; i < config.nitems; i++)
-		strings = strings && config.items[i].phase == PH_STR;
-	if (!strings)
-	{
-		walk_machine(g, &g->vocab->all, 0, g->vocab->all.n, 0, id, words, true);
-		return;
-	}
+	if (config.nitems > 32)
+		walked = dsv3_gr_arena_alloc(&g->cache, (size_t) config.nitems * sizeof(Item));
 	for (int32_t i = 0; i < config.nitems; i++)
 	{
-		const Alt *alt = g->alts[config.items[i].alt];
+		const Item *item = &config.items[i];
+		const Alt *alt = g->alts[item->alt];
 
-		if (alt->smax >= 0)
-			or_bounded(g, words, alt->lex, config.items[i].a, alt->smax - config.items[i].b);
+		if (item->phase == PH_STR)
+		{
+			strings = true;
+			if (alt->smax >= 0)
+				or_bounded(g, words, alt->lex, item->a, alt->smax - item->b);
+			else
+				or_mask(g->vocab, words, lex_mask(g, alt->lex, item->a, false));
+		}
+		else if (item->phase == PH_OBJ_KEY && item->f >= 0 && alt->lex->card[item->f] >= LEX_CARD_MAX)
+		{
+			strings = true;
+			or_mask(g->vocab, words, lex_mask(g, alt->lex, item->f, false));
+			if (item->e >= 0 && dsv3_trie_alive(alt, item->e, item->a, item->b, item->c))
+			{
+				walked[n] = *item;
+				walked[n].f = -1;
+				walked[n++].g = 0;
+			}
+		}
 		else
-			or_mask(g->vocab, words, lex_mask(g, alt->lex, config.items[i].a, false));
+			walked[n++] = *item;
 	}
+	mask_walk(g, &config, walked, n, words);
+	if (!strings)
+		return;
 	walk_machine(g, &g->vocab->quoted, 0, g->vocab->quoted.n, 0, id, words, true);
 	/* Correct the tokens along the earlier elements. */
 	for (int32_t rec = config.rec; rec != 0; rec = g->recs.keys[rec - 1][1])

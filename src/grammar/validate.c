@@ -345,10 +345,10 @@ check(Validator *v, const Json *schema, int32_t env, const Json *value, Eval *ev
 																  check_apart(v, k->u.items[i], env, value));
 	}
 	k = dsv3_gr_json_get(schema, "const");
-	if (ok && k != NULL)
+	if (ok && k != NULL && !(schema == v->listed && v->depth == 1))
 		ok = dsv3_gr_json_equal(k, value);
 	k = dsv3_gr_json_get(schema, "enum");
-	if (ok && k != NULL && k->kind == JSON_ARRAY_)
+	if (ok && k != NULL && !(schema == v->listed && v->depth == 1) && k->kind == JSON_ARRAY_)
 	{
 		ok = false;
 		for (uint32_t i = 0; i < k->n && !ok; i++)

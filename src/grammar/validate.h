@@ -17,6 +17,7 @@ typedef struct Validator
 	SchemaDoc *doc;
 	Ctx *ctx; /* arena for scratch; failures (a reference that leads nowhere) jump out of it */
 	PatternCache *patterns;
+	const Json *listed; /* a schema whose enum and const are known to hold for the value at hand */
 	int depth;
 } Validator;
 
