@@ -12,6 +12,7 @@
  */
 #include "engine/process.h"
 
+#include <inttypes.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -350,16 +351,25 @@ connection_closed(void *arg, const Dsv3Error *err)
 int
 dsv3_engine_kv_blocks(const Dsv3Backend *backend, uint64_t bytes, int max_requests, Dsv3Error *err)
 {
+	uint64_t memory = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE);
 	uint64_t blocks;
 
 	if (bytes == 0)
 	{
-		uint64_t memory = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE);
 		uint64_t context = ((uint64_t) backend->info.max_positions + DSV3_KV_BLOCK - 1) / DSV3_KV_BLOCK;
 
 		blocks = memory / 8 / backend->kv_block_bytes;
 		if (blocks > context * (uint64_t) max_requests)
 			blocks = context * (uint64_t) max_requests;
+	}
+	else if (bytes > memory)
+	{
+		/* It would be given, page by page, until the kernel kills somebody. */
+		dsv3_error(err, DSV3_ERR_LIMIT_EXCEEDED,
+				   "the cache of %" PRIu64 " MB is larger than this machine's memory of %" PRIu64 " MB",
+				   bytes >> 20, memory >> 20);
+		dsv3_error_hint(err, "Lower dsv3.kv_cache_size; the weights need room as well.");
+		return 0;
 	}
 	else
 		blocks = bytes / backend->kv_block_bytes;

@@ -293,6 +293,7 @@ cannot_open(void **state)
 		{"test:open_error=the file is broken", 0, "XX001", "the file is broken"},
 		{"test:nonsense=1", 0, "22023", "nonsense"},
 		{"test:", 1, "53400", "smaller than one block"},
+		{"test:", UINT64_C(1) << 50, "53400", "larger than this machine's memory"},
 		{"/nowhere/at/all", 0, "58P01", "/nowhere/at/all"},
 	};
 
