@@ -47,6 +47,8 @@ SELECT dsv3_tokenize('abc'), dsv3_tokenize(''), dsv3_tokenize('é');
 SELECT dsv3_detokenize('{97,98,99}'), dsv3_detokenize('{}') = '', dsv3_detokenize(dsv3_tokenize('日本語'));
 SELECT dsv3_count_tokens('hello'), dsv3_count_tokens(''), dsv3_count_tokens(repeat('x', 100000));
 SELECT dsv3_logprob('a', 'b') < 0 AS less_than_one, dsv3_logprob('a', '') AS nothing;
+-- Without a template: the test model goes on from a to b, and answers a message "a" with A.
+SELECT dsv3_logprob('a', 'b') > dsv3_logprob('a', 'A') AS continued;
 
 -- State.
 SELECT state, left(model, 5) AS model, queued, running, oldest_wait, restarts, last_error, engine_pid IS NOT NULL AS has_engine, library_version,

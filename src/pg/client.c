@@ -171,6 +171,8 @@ write_request(Dsv3BodyWriter *writer, const Dsv3Request *request)
 	write_text(writer, DSV3_FIELD_CONTINUATION, &request->continuation);
 	if (request->tokens)
 		dsv3_body_tokens(writer, DSV3_FIELD_TOKENS, request->tokens, request->n_tokens);
+	if (request->raw)
+		dsv3_body_bool(writer, DSV3_FIELD_RAW, true);
 	if (request->kind != DSV3_REQUEST_GENERATE && request->kind != DSV3_REQUEST_CHAT)
 		return;
 	if (request->max_tokens > 0)
@@ -187,8 +189,6 @@ write_request(Dsv3BodyWriter *writer, const Dsv3Request *request)
 		dsv3_body_f64(writer, DSV3_FIELD_REPETITION_PENALTY, request->repetition_penalty);
 	for (int i = 0; i < request->n_stop; i++)
 		write_text(writer, DSV3_FIELD_STOP, &request->stop[i]);
-	if (request->raw)
-		dsv3_body_bool(writer, DSV3_FIELD_RAW, true);
 	if (request->think != 0)
 		dsv3_body_u32(writer, DSV3_FIELD_THINK, (uint32) request->think);
 	if (request->think_budget >= 0)

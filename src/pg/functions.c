@@ -339,6 +339,8 @@ dsv3_logprob_1_0(PG_FUNCTION_ARGS)
 
 	dsv3_require_preload();
 	dsv3_request_init(&request, DSV3_REQUEST_LOGPROB);
+	request.raw =
+		true; /* how likely the one text goes on with the other; an answer to a message is another question */
 	if (!dsv3_take_text(PG_GETARG_DATUM(0), &request.prompt, &total, &failure) ||
 		!dsv3_take_text(PG_GETARG_DATUM(1), &request.continuation, &total, &failure) ||
 		!dsv3_run(&request, &answer, &failure))
