@@ -21,6 +21,8 @@ dsv3_ir_lit(Ir *ir, const Json *value, int32_t env, bool constant)
 			value = ir->doc->true_schema;
 		else if (value->kind == JSON_FALSE_)
 			value = ir->doc->false_schema;
+		else
+			value = dsv3_ir_twin(ir, value);
 		if (value == ir->doc->true_schema || value == ir->doc->false_schema)
 			env = 0;
 		p = (uint64_t) (uintptr_t) value;

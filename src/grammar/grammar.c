@@ -71,6 +71,8 @@ ir_open(Ir *ir, Ctx *ctx, Arena *keep, Dsv3TokenTable *vocab, SchemaDoc *doc, Va
 	ir->validator = validator;
 	ir->options = *options;
 	dsv3_gr_interner_init(&ir->lits, ctx->arena);
+	dsv3_gr_interner_init(&ir->shapes, ctx->arena);
+	dsv3_gr_interner_init(&ir->twins, ctx->arena);
 	dsv3_gr_interner_init(&ir->litsets, ctx->arena);
 	dsv3_gr_interner_init(&ir->empty_sets, ctx->arena);
 	ir->lit_true = dsv3_ir_lit(ir, doc->true_schema, 0, false);

@@ -257,6 +257,10 @@ struct Ir
 	Validator *validator;
 	Dsv3TokenTable *vocab;
 	Dsv3GrammarOptions options;
+	Interner shapes;
+	Interner twins; /* (shape, resource) */
+	const Json **twin_of;
+	int32_t twin_cap;
 	Interner lits;    /* (pointer, pointer, env, is_const) */
 	Interner litsets; /* sorted literals -> node */
 	Node *nodes;
@@ -284,6 +288,9 @@ struct Ir
 	int32_t nalts;
 	int32_t alt_cap;
 };
+
+/* shape.c: the first schema of the same resource with the same contents; itself when it is the first. */
+extern const Json *dsv3_ir_twin(Ir *ir, const Json *schema);
 
 /* expand.c */
 extern int32_t dsv3_ir_lit(Ir *ir, const Json *value, int32_t env, bool constant);

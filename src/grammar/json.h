@@ -45,7 +45,7 @@ struct Json
 {
 	uint8_t kind;
 	bool schema_seen; /* schema.c: indexed as a schema */
-	int16_t mark;
+	int32_t shape;    /* shape.c: equal contents have equal numbers; 0: not computed */
 	int32_t resource; /* schema.c: the resource this schema belongs to */
 	uint32_t n;       /* bytes, elements or members */
 	union
