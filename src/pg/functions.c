@@ -205,8 +205,8 @@ dsv3_chat_1_0(PG_FUNCTION_ARGS)
 	Dsv3Request request;
 	Dsv3Answer answer;
 	Dsv3Failure failure;
-	Datum result;
-	Datum logprobs;
+	Datum result = (Datum) 0;
+	Datum logprobs = (Datum) 0;
 	Jsonb *messages;
 	char *json;
 	Size total = 0;
