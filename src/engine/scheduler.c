@@ -36,7 +36,7 @@
 
 #define DEFAULT_BATCH   64
 #define DEFAULT_STEP_MS 200
-#define MIN_BUDGET      16 /* prompt tokens of a step at the least */
+#define MIN_BUDGET      32 /* prompt tokens of a step at the least */
 #define MAX_BUDGET      4096
 #define FIRST_BUDGET    128
 #define MAX_SCORED_ROWS 64 /* rows of a step's prompts whose logits are wanted: bounds the memory of logits */
@@ -688,12 +688,21 @@ mark_step(Dsv3Scheduler *scheduler, int n_step, bool begin)
 	pthread_mutex_unlock(&scheduler->lock);
 }
 
-/* Bring the budget nearer to steps of step_ms. It grows only when a step used all of it, and no change is larger than a
- * factor of two, so that one slow step (files being read for the first time) does not matter for long. */
+/*
+ * Bring the budget nearer to steps of step_ms. Time that decoding takes anyway, known from steps without prompts, is not held
+ * against the prompts, and they get half of step_ms in any case: many slow answers must not keep new ones from beginning.
+ * The budget grows only when a step used all of it, and no change is larger than a factor of two, so that one slow step (files
+ * being read for the first time) does not matter for long.
+ */
 static void
-adapt_budget(Dsv3Scheduler *scheduler, uint64_t step_us, bool budget_used)
+adapt_budget(Dsv3Scheduler *scheduler, uint64_t step_us, bool with_decoding, bool budget_used)
 {
-	double factor = scheduler->options.step_ms * 1000.0 / (double) (step_us > 0 ? step_us : 1);
+	double whole = scheduler->options.step_ms * 1000.0;
+	double decoding = with_decoding ? scheduler->decode_us : 0.0;
+	double target = whole - decoding > whole / 2 ? whole - decoding : whole / 2;
+	double spent = (double) step_us - decoding > (double) step_us / 4 ? (double) step_us - decoding
+																	  : (double) step_us / 4;
+	double factor = target / (spent > 1.0 ? spent : 1.0);
 
 	if (factor > 2.0)
 		factor = 2.0;
@@ -790,7 +799,9 @@ run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budget_use
 	}
 	atomic_fetch_add(&scheduler->n_computed_tokens, tokens);
 	if (n_prefill > 0)
-		adapt_budget(scheduler, end - start, budget_used);
+		adapt_budget(scheduler, end - start, tokens > n_prefill, budget_used);
+	else
+		scheduler->decode_us += ((double) (end - start) - scheduler->decode_us) / 4;
 	rows = 0;
 	for (int i = 0; i < n_step; i++)
 	{

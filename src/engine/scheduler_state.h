@@ -74,7 +74,8 @@ struct Dsv3Scheduler
 	int n_roles;
 	uint64_t admissions;
 	uint64_t arrivals;
-	double budget; /* prompt tokens of a step */
+	double budget;    /* prompt tokens of a step */
+	double decode_us; /* running mean of steps without prompts */
 
 	Dsv3Sampler sampler;
 	float *logits;
