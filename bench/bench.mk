@@ -12,3 +12,10 @@ bench-engine: engine $(BENCH_MODEL)
 
 bench-sql: all $(BENCH_MODEL)
 	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) $(PYTHON) bench/sql_overhead.py
+
+## make bench-extraction  extraction quality of a model on the labelled set; can be stopped and goes on (ARGS="--limit 40")
+.PHONY: bench-extraction
+bench-extraction: all $(BENCH_MODEL)
+	@mkdir -p build/extraction
+	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) $(PYTHON) bench/extraction/run.py \
+		--records build/extraction/$(notdir $(BENCH_MODEL)).jsonl --json build/extraction/$(notdir $(BENCH_MODEL)).json $(ARGS)

@@ -42,6 +42,11 @@ check-tap:
 check-grammar: engine
 	prove --exec '$(or $(PYTHON),python3)' test/grammar/suites.t
 
+## make check-extraction  the labelled extraction set and its scoring
+.PHONY: check-extraction
+check-extraction:
+	PYTHON='$(or $(PYTHON),python3)' prove test/quality/scoring.t
+
 include test/fuzz/fuzz.mk
 
 # Many sessions for a short while on the tiny model; `make soak` is the long form on the demo model.

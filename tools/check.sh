@@ -51,7 +51,7 @@ stage_models()
 }
 stage_unit() { $MAKE check-unit WERROR=-Werror; }
 stage_asan() { $MAKE -j"$jobs" check-asan; }
-stage_grammar() { $MAKE check-grammar; }
+stage_grammar() { $MAKE -k check-grammar check-extraction; }
 stage_text() { $MAKE check-text; }
 stage_oracle() { $MAKE check-oracle; }
 stage_regress() { $MAKE check-regress; }
