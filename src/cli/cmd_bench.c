@@ -20,6 +20,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/schema_tool.h"
 #include "kernels/pool.h"
 #include "model/model.h"
 
@@ -58,7 +59,8 @@ static void
 print_help(void)
 {
 	printf("Measure decode and prefill speed and this machine's memory bandwidth, in one run.\n\n"
-		   "Usage: dsv3 bench MODEL [OPTIONS]\n\n"
+		   "Usage: dsv3 bench MODEL [OPTIONS]\n"
+		   "       dsv3 bench grammar MODEL DIR    times of structured output, see dsv3 schema\n\n"
 		   "  --prompt N       tokens before decoding, and of a prefill (default 256)\n"
 		   "  --rounds N       rounds of three windows (default 7)\n"
 		   "  --seconds S      length of a window (default 0.4)\n"
@@ -296,6 +298,8 @@ dsv3_cmd_bench(int argc, char **argv)
 	char *end;
 	int c;
 
+	if (argc > 1 && strcmp(argv[1], "grammar") == 0)
+		return dsv3_schema_bench(argc - 1, argv + 1);
 	optind = 1;
 	while ((c = getopt_long(argc, argv, "", longopts, NULL)) != -1)
 	{
