@@ -44,7 +44,7 @@ check-grammar: engine
 
 ## make check-extraction  the labelled extraction set and its scoring
 .PHONY: check-extraction
-check-extraction:
+check-extraction: engine
 	PYTHON='$(or $(PYTHON),python3)' prove test/quality/scoring.t
 
 include test/fuzz/fuzz.mk

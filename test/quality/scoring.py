@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -198,6 +199,49 @@ class Runs(unittest.TestCase):
         self.assertIn("100.0 %", run.table(made))
 
 
+# Stands for psql: knows a model's digest and answers every call alike; counts the calls.
+PSQL = """#!/bin/sh
+read -r first; read -r second; read -r sql
+[ -z "$REFUSE" ] || { echo "no connection" >&2; exit 2; }
+echo "$sql" >>"$CALLS"
+case "$sql" in
+*dsv3_health*) echo '"0123"' ;;
+*dsv3_try_generate*) echo '{"ok": true, "value": "none", "error": null, "finish_reason": "stop", "prompt_tokens": 9, "output_tokens": 1}' ;;
+*) echo '{"ok": true, "value": {}, "error": null, "finish_reason": "stop", "prompt_tokens": 9, "output_tokens": 2}' ;;
+esac
+"""
+
+
+class WholeRuns(unittest.TestCase):
+    def run_with(self, folder, *arguments, **environment):
+        calls = os.path.join(folder, "calls")
+        open(calls, "w").close()
+        done = subprocess.run([sys.executable, os.path.join(TOP, "bench", "extraction", "run.py"), "--records", os.path.join(folder, "records"),
+                               "--json", os.path.join(folder, "json"), *arguments], capture_output=True, text=True,
+                              env={**os.environ, "PATH": folder + ":" + os.environ["PATH"], "CALLS": calls, "REFUSE": "", **environment})
+        with open(calls, encoding="utf-8") as f:
+            return done, len(f.readlines())
+
+    def test_run_resume_and_refuse(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "psql"), "w", encoding="utf-8") as f:
+                f.write(PSQL)
+            os.chmod(f.name, 0o755)
+            done, calls = self.run_with(folder, "--limit", "3")
+            self.assertEqual((done.returncode, calls), (1, 1 + 9), done.stderr)
+            with open(os.path.join(folder, "json"), encoding="utf-8") as f:
+                modes = json.load(f)["modes"]
+            self.assertEqual({mode: (one["documents"], one["not_json"], one["invalid"], one["output_tokens"]) for mode, one in modes.items()},
+                             {"constrained": (3, 0, 1, 6), "free": (3, 1, 1, 3), "evidence": (3, 0, 1, 6)})
+            self.assertEqual(self.run_with(folder, "--limit", "4")[1], 1 + 3)
+            self.assertEqual(self.run_with(folder, "--limit", "4", "--modes", "free")[0].returncode, 0)
+            done, calls = self.run_with(folder, "--max-tokens", "5")
+            self.assertEqual((done.returncode, calls), (2, 1))
+            self.assertIn("another max_tokens", done.stderr)
+            done, calls = self.run_with(folder, REFUSE="1")
+            self.assertEqual((done.returncode, calls), (2, 0))
+
+
 class Set(unittest.TestCase):
     def setUp(self):
         self.schemas = labels.load_schemas()
@@ -241,6 +285,20 @@ class Set(unittest.TestCase):
             for one in self.items:
                 if one["schema"] == name:
                     self.assertTrue(validator.is_valid(one["expected"]), one["id"])
+
+    def test_decoder_can_write_each_label(self):
+        engine = os.environ.get("DSV3", os.path.join(TOP, "build", "engine", "dsv3"))
+        self.assertTrue(os.path.exists(engine), "make engine")
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in ("schema", "documents")]
+            for name, schema in self.schemas.items():
+                expected = [one["expected"] for one in self.items if one["schema"] == name]
+                for asked, values in ((schema, expected), (run.evidence_first(schema), [{"evidence": ["a quote"], **value} for value in expected])):
+                    for path, text in zip(paths, (json.dumps(asked), "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))):
+                        with open(path, "w", encoding="utf-8") as f:
+                            f.write(text)
+                    done = subprocess.run([engine, "schema", "accepts", "-", *paths], capture_output=True, text=True)
+                    self.assertEqual(done.stdout.split("\n"), ["accepted"] * len(values) + [""], name + done.stderr)
 
     def test_documents(self):
         made = list(make_set.documents(500, self.schemas, self.items))
