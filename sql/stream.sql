@@ -45,6 +45,16 @@ ROLLBACK TO b;
 FETCH ALL FROM c;
 COMMIT;
 
+-- A subquery that is run again for the next row ends the request of the row before.
+BEGIN;
+DECLARE c CURSOR FOR
+	SELECT i, (SELECT (s).delta FROM (SELECT dsv3_generate_stream('/forever ' || i, max_tokens => 4000) AS s OFFSET 0) AS t LIMIT 1) AS first
+	FROM generate_series(1, 3) AS i;
+FETCH 3 FROM c;
+SELECT count(*) FROM dsv3_activity WHERE state <> 'ending';
+COMMIT;
+SELECT live();
+
 -- A cursor that outlives its transaction has all rows.
 BEGIN;
 DECLARE c CURSOR WITH HOLD FOR SELECT (s).delta FROM (SELECT dsv3_generate_stream('/count 3') AS s OFFSET 0) AS t;

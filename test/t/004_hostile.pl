@@ -29,7 +29,7 @@ my %answered = map { $_ => 1 } qw(trickle afterdone dieonce);
 sub outcome
 {
 	my ($mode) = @_;
-	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT dsv3_generate('!!$mode Abc')");
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSET statement_timeout = '20s';\nSELECT dsv3_generate('!!$mode Abc')");
 
 	return $err =~ /ERROR:  (\w{5}): / ? $1 : $out;
 }
@@ -112,6 +112,15 @@ ok(log_has($node, qr/dsv3 engine: .*(sandbox|system call|seccomp)/i), 'the sandb
 		is($err, '', 'beside a request that kills: no error');
 		is(scalar(grep { /X{60}\z/ } @lines), 2, 'beside a request that kills: whole answers');
 	}
+}
+
+# A request that just waits, when another one's frame is damaged: it is given to the next engine and blamed for nothing.
+{
+	my $waits = start_query($node, q{SELECT dsv3_generate('!!silent', options => '{"timeout_ms": 2000}')});
+
+	ok(wait_for('it', sub { live_requests($node, "state = 'prefill'") == 1 }), 'one request waits');
+	is(outcome('utf8'), '08P01', 'another is damaged');
+	like((end_query($waits))[1], qr/ERROR:  57014: dsv3 request was not finished/, 'the one that waits runs into its own timeout');
 }
 
 # One that makes progress before each end is given to engine after engine, until it makes none.

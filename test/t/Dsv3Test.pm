@@ -137,7 +137,7 @@ sub live_requests
 sub query_fails
 {
 	my ($node, $sql, $sqlstate, $message, $hint, $name) = @_;
-	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$sql");
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSET statement_timeout = '20s';\n$sql");
 
 	subtest $name => sub {
 		like($err, qr/ERROR:  \Q$sqlstate\E: /, 'SQLSTATE');
