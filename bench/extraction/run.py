@@ -11,7 +11,7 @@ database has the extension. Modes, each with the same instruction and the same l
                left out of the scores
 
 Each answer is appended to the records file when it is there, and a run that finds its records goes on where they end: it can be
-stopped at any time. Records of another set, model or limit are refused. The table and the JSON are about all records of the chosen
+stopped at any time; calls that failed are made again. Records of another set, model or limit are refused. The table and the JSON are about all records of the chosen
 modes that belong to the chosen items. --limit takes the first N items of a fixed shuffle, so that each schema has its share.
 
 Exit status: 0; 1 when answers of a constrained mode were invalid or calls failed; 2 when the run could not go on.
@@ -46,14 +46,15 @@ def literal(text):
 
 
 def query(sql):
-    """The value of a statement that returns one JSON value; (value, error). Raises Stop when there is no connection."""
+    """
+    The value of a statement that returns one JSON value. What concerns one answer only is in that value; any error of the
+    statement, be it a missing function or a refused schema, would meet the other items too: Stop.
+    """
     done = subprocess.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-f", "-"], capture_output=True, text=True,
                           input="SET standard_conforming_strings = on;\nSET client_encoding = 'UTF8';\n" + sql + ";\n")
-    if done.returncode == 2:
-        raise Stop(done.stderr.strip())
     if done.returncode != 0:
-        return None, done.stderr.strip() or f"psql ended with status {done.returncode}"
-    return json.loads(done.stdout), None
+        raise Stop(done.stderr.strip() or f"psql ended with status {done.returncode}")
+    return json.loads(done.stdout)
 
 
 def evidence_first(schema):
@@ -66,8 +67,9 @@ def evidence_first(schema):
 def statement(mode, text, schema, max_tokens):
     definition = json.dumps(evidence_first(schema) if mode == "evidence" else schema, ensure_ascii=False)
     if mode == "free":
-        prompt = f"{INSTRUCTION}\n\nJSON Schema:\n{definition}\n\nText:"
-        call = f"dsv3_try_generate({literal(prompt)}, {literal(text)}, max_tokens => {max_tokens}, temperature => 0)"
+        # What dsv3_extract_json makes of its arguments, the spelling of jsonb included.
+        prompt = literal(INSTRUCTION + "\n\nJSON Schema:\n") + f" || {literal(definition)}::jsonb::text || " + literal("\n\nText:")
+        call = f"dsv3_try_generate({prompt}, {literal(text)}, max_tokens => {max_tokens}, temperature => 0)"
     else:
         call = (f"dsv3_try_extract_json({literal(text)}, {literal(definition)}::jsonb, {literal(INSTRUCTION)}, {max_tokens}, "
                 """'{"temperature": 0}')""")
@@ -77,12 +79,9 @@ def statement(mode, text, schema, max_tokens):
 def ask(mode, item, schema, max_tokens):
     """One record: what came back, and how long it took."""
     start = time.monotonic()
-    row, error = query(statement(mode, item["text"], schema, max_tokens))
-    record = {"mode": mode, "id": item["id"], "seconds": round(time.monotonic() - start, 4), "error": error}
-    if row is not None:
-        record.update(answer=row["value"], error=row["error"], finish_reason=row["finish_reason"],
-                      prompt_tokens=row["prompt_tokens"], output_tokens=row["output_tokens"])
-    return record
+    row = query(statement(mode, item["text"], schema, max_tokens))
+    return {"mode": mode, "id": item["id"], "seconds": round(time.monotonic() - start, 4), "error": row["error"], "answer": row["value"],
+            "finish_reason": row["finish_reason"], "prompt_tokens": row["prompt_tokens"], "output_tokens": row["output_tokens"]}
 
 
 def value_of(record):
@@ -182,15 +181,13 @@ def main():
     digest = hashlib.sha256(json.dumps([items, schemas, INSTRUCTION, EVIDENCE]).encode()).hexdigest()
     items = chosen(items, options.limit)
     try:
-        model, error = query("SELECT to_json(digest) FROM dsv3_health()")
-        if error:
-            raise Stop(error)
+        model = query("SELECT to_json(digest) FROM dsv3_health()")
         about = {"set": digest, "model": model, "max_tokens": options.max_tokens}
         records = Records(options.records, about)
         # Item by item, so that a run that is cut short has compared the modes on the same items.
         for index, item in enumerate(items, 1):
             for mode in modes:
-                if (mode, item["id"]) not in records.done:
+                if records.done.get((mode, item["id"]), {"error": "not asked"})["error"]:
                     records.add(ask(mode, item, schemas[item["schema"]], options.max_tokens))
             if sys.stderr.isatty():
                 print(f"\r{index} of {len(items)}", end="", file=sys.stderr, flush=True)

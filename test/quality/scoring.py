@@ -202,9 +202,10 @@ class Runs(unittest.TestCase):
 # Stands for psql: knows a model's digest and answers every call alike; counts the calls.
 PSQL = """#!/bin/sh
 read -r first; read -r second; read -r sql
-[ -z "$REFUSE" ] || { echo "no connection" >&2; exit 2; }
+[ -z "$REFUSE" ] || { echo "cannot" >&2; exit "$REFUSE"; }
 echo "$sql" >>"$CALLS"
-case "$sql" in
+case "$sql$FAIL" in
+*dsv3_try*no) echo '{"ok": false, "value": null, "error": "no", "finish_reason": null, "prompt_tokens": null, "output_tokens": null}' ;;
 *dsv3_health*) echo '"0123"' ;;
 *dsv3_try_generate*) echo '{"ok": true, "value": "none", "error": null, "finish_reason": "stop", "prompt_tokens": 9, "output_tokens": 1}' ;;
 *) echo '{"ok": true, "value": {}, "error": null, "finish_reason": "stop", "prompt_tokens": 9, "output_tokens": 2}' ;;
@@ -218,7 +219,7 @@ class WholeRuns(unittest.TestCase):
         open(calls, "w").close()
         done = subprocess.run([sys.executable, os.path.join(TOP, "bench", "extraction", "run.py"), "--records", os.path.join(folder, "records"),
                                "--json", os.path.join(folder, "json"), *arguments], capture_output=True, text=True,
-                              env={**os.environ, "PATH": folder + ":" + os.environ["PATH"], "CALLS": calls, "REFUSE": "", **environment})
+                              env={**os.environ, "PATH": folder + ":" + os.environ["PATH"], "CALLS": calls, "REFUSE": "", "FAIL": "", **environment})
         with open(calls, encoding="utf-8") as f:
             return done, len(f.readlines())
 
@@ -238,8 +239,20 @@ class WholeRuns(unittest.TestCase):
             done, calls = self.run_with(folder, "--max-tokens", "5")
             self.assertEqual((done.returncode, calls), (2, 1))
             self.assertIn("another max_tokens", done.stderr)
-            done, calls = self.run_with(folder, REFUSE="1")
-            self.assertEqual((done.returncode, calls), (2, 0))
+            for status in ("2", "3"):
+                done, calls = self.run_with(folder, REFUSE=status)
+                self.assertEqual((done.returncode, calls, done.stderr), (2, 0, "run.py: cannot\n"))
+
+    def test_failed_calls_are_made_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "psql"), "w", encoding="utf-8") as f:
+                f.write(PSQL)
+            os.chmod(f.name, 0o755)
+            for fail, status, failed, calls_made in (("no", 1, 2, 3), ("", 1, 0, 3), ("", 1, 0, 1)):
+                done, calls = self.run_with(folder, "--limit", "1", "--modes", "constrained,evidence", FAIL=fail)
+                self.assertEqual((done.returncode, calls), (status, calls_made), done.stderr)
+                with open(os.path.join(folder, "json"), encoding="utf-8") as f:
+                    self.assertEqual(sum(one["failed_calls"] for one in json.load(f)["modes"].values()), failed)
 
 
 class Set(unittest.TestCase):
