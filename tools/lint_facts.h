@@ -13,4 +13,11 @@
 #define dsv3_error_hint(...)   ((void) (dsv3_error_hint) (__VA_ARGS__), false)
 #define dsv3_error_prefix(...) ((void) (dsv3_error_prefix) (__VA_ARGS__), false)
 
+/* And in the commands, what they return is the exit status. */
+#ifdef DSV3_LINT_CLI
+#include "cli/cli.h"
+#define dsv3_cli_fail(...)  ((void) (dsv3_cli_fail) (__VA_ARGS__), 1)
+#define dsv3_cli_usage(...) ((void) (dsv3_cli_usage) (__VA_ARGS__), 2)
+#endif
+
 #endif /* DSV3_LINT_FACTS_H */

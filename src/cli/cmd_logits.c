@@ -115,7 +115,6 @@ logits_of(const Arguments *args)
 		logits = calloc((size_t) chunk * (size_t) vocab, sizeof(*logits));
 		if (!blocks || !logits)
 			dsv3_error(&err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for the logits of %d positions", chunk);
-		/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): the caller has checked that there is a name */
 		else if (!(file = strcmp(args->out, "-") == 0 ? stdout : fopen(args->out, "wb")))
 			dsv3_error(&err, DSV3_ERR_FILE, "could not create file \"%s\": %s", args->out, strerror(errno));
 		else

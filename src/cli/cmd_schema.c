@@ -301,7 +301,7 @@ run_accepts(int argc, char **argv)
 			len--;
 		offset = accept_text(grammar, &options, text, len, &err);
 		if (offset == -2)
-			status = dsv3_cli_fail(&err);
+			(void) dsv3_cli_fail(&err);
 		else if (offset == -1)
 			puts("accepted");
 		else

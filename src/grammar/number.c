@@ -388,7 +388,7 @@ narrowed_grid(Ctx *ctx, const NumSpec *spec, const Dec *step)
 
 			if (j == 0 && sign == 1)
 				continue;
-			snprintf(text, sizeof(text), "%s%llde%lld", sign ? "-" : "", (long long) (digits * j),
+			snprintf(text, sizeof(text), "%s%llde%lld", sign ? "-" : "", (long long) digits * j,
 					 (long long) step->exp);
 			value = dsv3_gr_dec_parse(ctx->arena, text, strlen(text));
 			if (!dsv3_number_spec_has(spec, value) || value->ndigits + value->exp > DIGIT_CAP)

@@ -107,7 +107,7 @@ is_duration(const char *s, size_t n)
 		if (s[i] == 'T' && !time)
 		{
 			time = true;
-			at = units = "HMS";
+			at = "HMS";
 			i++;
 			any = false;
 			continue;
