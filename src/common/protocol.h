@@ -56,10 +56,12 @@ typedef enum Dsv3RequestKind
 	DSV3_REQUEST_CHAT = 2,       /* MESSAGES, TOOLS */
 	DSV3_REQUEST_TOKENIZE = 3,   /* PROMPT -> DONE with TOKENS */
 	DSV3_REQUEST_DETOKENIZE = 4, /* TOKENS -> DONE with TEXT */
-	DSV3_REQUEST_CHECK_GRAMMAR = 6, /* GRAMMAR -> DONE with TEXT: a JSON object, what is enforced and what is not */
-	DSV3_REQUEST_ACCEPTS = 7,  /* GRAMMAR, INPUT -> DONE with TEXT: {"accepted": bool, "offset": bytes} */
-	DSV3_REQUEST_SCORE = 8,    /* PROMPT, INPUT, SYSTEM, CHOICES -> DONE with TEXT: [log-probability of each choice] */
-	DSV3_REQUEST_LOGPROB = 5,    /* PROMPT, CONTINUATION -> DONE with LOGPROB */
+	DSV3_REQUEST_CHECK_GRAMMAR =
+		6,                    /* GRAMMAR -> DONE with TEXT: a JSON object, what is enforced and what is not */
+	DSV3_REQUEST_ACCEPTS = 7, /* GRAMMAR, INPUT -> DONE with TEXT: {"accepted": bool, "offset": bytes} */
+	DSV3_REQUEST_SCORE =
+		8, /* PROMPT, INPUT, SYSTEM, CHOICES -> DONE with TEXT: [log-probability of each choice] */
+	DSV3_REQUEST_LOGPROB = 5, /* PROMPT, CONTINUATION -> DONE with LOGPROB */
 } Dsv3RequestKind;
 
 /*
@@ -115,7 +117,7 @@ typedef enum Dsv3Field
 	DSV3_FIELD_PREFILL_US = 48,    /* u64 */
 	DSV3_FIELD_DECODE_US = 49,     /* u64 */
 	DSV3_FIELD_MESSAGE_JSON = 50,  /* text: the assistant message of a CHAT request, OpenAI shape */
-	DSV3_FIELD_NARROWED = 52,     /* bool: the token limit kept the answer shorter than the model wanted */
+	DSV3_FIELD_NARROWED = 52,      /* bool: the token limit kept the answer shorter than the model wanted */
 	DSV3_FIELD_LOGPROBS_JSON = 51, /* text: array, one element per output token */
 
 	/* FAIL */
