@@ -38,7 +38,15 @@ Dsv3GrammarStore *
 dsv3_grammar_store_open(Dsv3Error *err)
 {
 	Dsv3GrammarStore *store = calloc(1, sizeof(*store));
+	uint8_t digest[EVP_MAX_MD_SIZE];
 
+	/* OpenSSL reads its configuration when it is first used, which the sandbox would stop later on. */
+	if (EVP_Digest("", 0, digest, NULL, EVP_sha256(), NULL) != 1)
+	{
+		free(store);
+		dsv3_error(err, DSV3_ERR_INTERNAL, "SHA-256 is not available");
+		return NULL;
+	}
 	if (store == NULL || pthread_mutex_init(&store->lock, NULL) != 0)
 	{
 		free(store);

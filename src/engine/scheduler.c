@@ -273,6 +273,14 @@ choose_victim(const Dsv3Scheduler *scheduler, uint32_t min_priority)
 	return victim;
 }
 
+/* Tokens a sequence must have room for when it joins the batch; the choices of a SCORE are of different lengths and come one
+ * after the other into the same room. */
+static size_t
+tokens_to_hold(const Dsv3Sequence *seq)
+{
+	return seq->request->kind == DSV3_REQUEST_SCORE ? seq->n_limit : seq->tokens.count;
+}
+
 static void
 take_blocks(Dsv3Scheduler *scheduler, Dsv3Sequence *seq, int need)
 {
@@ -383,7 +391,7 @@ static bool
 fits(const Dsv3Scheduler *scheduler, const Job *job, int n_batch, int n_free)
 {
 	/* One block for each sequence to grow into; nobody is kept waiting by it when the batch is empty. */
-	return n_batch < scheduler->options.max_batch && n_free >= blocks_for(job->seq->tokens.count) + n_batch;
+	return n_batch < scheduler->options.max_batch && n_free >= blocks_for(tokens_to_hold(job->seq)) + n_batch;
 }
 
 /* Would the job fit if everybody of a lower priority left? */
@@ -415,7 +423,7 @@ admit(Dsv3Scheduler *scheduler)
 
 		while (!fits(scheduler, job, scheduler->n_batch, scheduler->n_free))
 			preempt(scheduler, choose_victim(scheduler, job->priority + 1));
-		take_blocks(scheduler, seq, blocks_for(seq->tokens.count));
+		take_blocks(scheduler, seq, blocks_for(tokens_to_hold(seq)));
 		pthread_mutex_lock(&scheduler->lock);
 		job->place = JOB_BATCH;
 		pthread_mutex_unlock(&scheduler->lock);
