@@ -98,6 +98,107 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 1000000;
 COMMENT ON FUNCTION dsv3_logprob(pg_catalog.text, pg_catalog.text)
 	IS 'natural logarithm of the probability that the continuation follows the prompt';
 
+CREATE FUNCTION dsv3_extract_json(
+	input pg_catalog.text,
+	schema pg_catalog.jsonb,
+	instruction pg_catalog.text DEFAULT NULL,
+	max_tokens pg_catalog.int4 DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.jsonb
+AS 'MODULE_PATHNAME', 'dsv3_extract_json_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_extract_json(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb)
+	IS 'a JSON document that follows the schema, with values taken from the text';
+
+CREATE FUNCTION dsv3_try_extract_json(
+	input pg_catalog.text,
+	schema pg_catalog.jsonb,
+	instruction pg_catalog.text DEFAULT NULL,
+	max_tokens pg_catalog.int4 DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}',
+	OUT ok pg_catalog.bool,
+	OUT value pg_catalog.jsonb,
+	OUT sqlstate pg_catalog.text,
+	OUT error pg_catalog.text,
+	OUT finish_reason pg_catalog.text,
+	OUT prompt_tokens pg_catalog.int4,
+	OUT cached_tokens pg_catalog.int4,
+	OUT output_tokens pg_catalog.int4,
+	OUT trace_id pg_catalog.uuid,
+	OUT logprobs pg_catalog.jsonb,
+	OUT narrowed pg_catalog.bool)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_try_extract_json_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_try_extract_json(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb)
+	IS 'the same; a failure that concerns this row only is returned instead of raised';
+
+CREATE FUNCTION dsv3_check_schema(
+	schema pg_catalog.jsonb,
+	OUT ok pg_catalog.bool,
+	OUT shortest pg_catalog.int4,
+	OUT notices pg_catalog.jsonb,
+	OUT sqlstate pg_catalog.text,
+	OUT error pg_catalog.text,
+	OUT detail pg_catalog.text,
+	OUT hint pg_catalog.text)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_check_schema_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 10000;
+COMMENT ON FUNCTION dsv3_check_schema(pg_catalog.jsonb)
+	IS 'can answers be bound to this schema, and what of it is narrowed or ignored';
+
+CREATE FUNCTION dsv3_json_accepts(
+	schema pg_catalog.jsonb,
+	document pg_catalog.text)
+RETURNS pg_catalog.bool
+AS 'MODULE_PATHNAME', 'dsv3_json_accepts_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 10000;
+COMMENT ON FUNCTION dsv3_json_accepts(pg_catalog.jsonb, pg_catalog.text)
+	IS 'could an answer to the schema be exactly this text';
+
+CREATE FUNCTION dsv3_classify(
+	input pg_catalog.text,
+	labels pg_catalog.text[],
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.text
+AS 'MODULE_PATHNAME', 'dsv3_classify_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_classify(pg_catalog.text, pg_catalog.text[], pg_catalog.jsonb)
+	IS 'the label that fits the text best';
+
+CREATE FUNCTION dsv3_classify_scores(
+	input pg_catalog.text,
+	labels pg_catalog.text[],
+	options pg_catalog.jsonb DEFAULT '{}',
+	OUT label pg_catalog.text,
+	OUT probability pg_catalog.float8)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_classify_scores_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000 ROWS 10;
+COMMENT ON FUNCTION dsv3_classify_scores(pg_catalog.text, pg_catalog.text[], pg_catalog.jsonb)
+	IS 'the probability of each label';
+
+CREATE FUNCTION dsv3_is_true(
+	input pg_catalog.text,
+	statement pg_catalog.text,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.bool
+AS 'MODULE_PATHNAME', 'dsv3_is_true_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_is_true(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb)
+	IS 'is the statement true of the text';
+
+CREATE FUNCTION dsv3_score(
+	input pg_catalog.text,
+	statement pg_catalog.text,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.float4
+AS 'MODULE_PATHNAME', 'dsv3_score_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_score(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb)
+	IS 'probability that the statement is true of the text';
+
 REVOKE ALL ON FUNCTION dsv3_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_try_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_generate_stream(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
@@ -106,6 +207,14 @@ REVOKE ALL ON FUNCTION dsv3_tokenize(pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_detokenize(pg_catalog.int4[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_count_tokens(pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_logprob(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_extract_json(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_try_extract_json(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_check_schema(pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_json_accepts(pg_catalog.jsonb, pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_classify(pg_catalog.text, pg_catalog.text[], pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_classify_scores(pg_catalog.text, pg_catalog.text[], pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_is_true(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_score(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 
 -- State. Read from shared memory, costs nothing, and open to all; each shows a role only what is its business: messages
 -- that name files of the server go to pg_read_all_stats only, the model's path to superusers, requests to who made them.

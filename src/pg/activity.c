@@ -348,6 +348,12 @@ kind_name(uint32 kind)
 			return "detokenize";
 		case DSV3_REQUEST_LOGPROB:
 			return "logprob";
+		case DSV3_REQUEST_CHECK_GRAMMAR:
+			return "check";
+		case DSV3_REQUEST_ACCEPTS:
+			return "accepts";
+		case DSV3_REQUEST_SCORE:
+			return "score";
 		default:
 			return NULL;
 	}

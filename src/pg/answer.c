@@ -11,7 +11,12 @@
 
 #include <math.h>
 
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/uuid.h"
+
 #include "pg/answer.h"
+#include "pg/queue.h"
 #include "pg/text.h"
 
 bool
@@ -31,24 +36,32 @@ dsv3_take_text(Datum datum, Dsv3Text *text, Size *total, Dsv3Failure *failure)
 	return dsv3_text_to_utf8(datum, text, failure);
 }
 
-void
-dsv3_take_sampling(Dsv3Request *request, FunctionCallInfo fcinfo, int first)
+uint32
+dsv3_check_max_tokens(int64 max_tokens)
 {
-	int32 max_tokens =
-		PG_ARGISNULL(first) ? Min(dsv3_guc_max_tokens, dsv3_guc_max_output_tokens) : PG_GETARG_INT32(first);
-
 	if (max_tokens < 1 || max_tokens > dsv3_guc_max_output_tokens)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("max_tokens must be between 1 and %d", dsv3_guc_max_output_tokens),
 						errhint("The upper limit is dsv3.max_output_tokens, which a superuser may change.")));
-	request->max_tokens = (uint32) max_tokens;
+	return (uint32) max_tokens;
+}
+
+double
+dsv3_check_temperature(double temperature)
+{
+	if (!(temperature >= 0 && temperature <= 2))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("temperature must be between 0 and 2")));
+	return temperature;
+}
+
+void
+dsv3_take_sampling(Dsv3Request *request, FunctionCallInfo fcinfo, int first)
+{
+	request->max_tokens = dsv3_check_max_tokens(
+		PG_ARGISNULL(first) ? Min(dsv3_guc_max_tokens, dsv3_guc_max_output_tokens) : PG_GETARG_INT32(first));
 	if (!PG_ARGISNULL(first + 1))
-	{
-		request->temperature = PG_GETARG_FLOAT8(first + 1);
-		if (!(request->temperature >= 0 && request->temperature <= 2))
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							errmsg("temperature must be between 0 and 2")));
-	}
+		request->temperature = dsv3_check_temperature(PG_GETARG_FLOAT8(first + 1));
 	if (!PG_ARGISNULL(first + 2))
 		request->seed = PG_GETARG_INT64(first + 2);
 }
@@ -82,6 +95,9 @@ read_fields(Dsv3Answer *answer, Dsv3Failure *failure)
 				answer->logprob = dsv3_body_get_f64(&reader);
 				answer->has_logprob = true;
 				break;
+			case DSV3_FIELD_NARROWED:
+				answer->narrowed = dsv3_body_get_bool(&reader);
+				break;
 			default:
 				break;
 		}
@@ -110,6 +126,27 @@ check_context(const Dsv3Request *request, const Dsv3Answer *answer, Dsv3Failure 
 	return false;
 }
 
+/* Is the request's grammar itself refused? Then no other row would fare better, and the refusal always raises. */
+static void
+blame_grammar(const Dsv3Request *request, Dsv3Failure *failure)
+{
+	Dsv3Request check;
+	Dsv3Answer answer;
+	Dsv3Failure refusal;
+
+	dsv3_request_init(&check, DSV3_REQUEST_CHECK_GRAMMAR);
+	check.grammar = request->grammar;
+	check.grammar_kind = request->grammar_kind;
+	check.whitespace = request->whitespace;
+	check.key_order = request->key_order;
+	check.closed_objects = request->closed_objects;
+	if (!dsv3_run(&check, &answer, &refusal))
+	{
+		*failure = refusal;
+		failure->row_error = false;
+	}
+}
+
 bool
 dsv3_run(const Dsv3Request *request, Dsv3Answer *answer, Dsv3Failure *failure)
 {
@@ -127,7 +164,12 @@ dsv3_run(const Dsv3Request *request, Dsv3Answer *answer, Dsv3Failure *failure)
 	answer->counts = *dsv3_call_counts(call);
 	dsv3_call_release(call);
 	if (state != DSV3_CALL_DONE)
+	{
+		if (request->kind == DSV3_REQUEST_GENERATE && request->grammar.data && failure->row_error &&
+			strcmp(failure->error.sqlstate, DSV3_ERR_CANCELLED) != 0)
+			blame_grammar(request, failure);
 		return false;
+	}
 	return read_fields(answer, failure) && check_context(request, answer, failure);
 }
 
@@ -145,4 +187,98 @@ dsv3_finish_name(uint32 finish)
 		default:
 			return NULL;
 	}
+}
+
+/* ---- values ---- */
+
+void
+dsv3_raise_or_count(const Dsv3Request *request, const Dsv3Failure *failure)
+{
+	if (!failure->row_error || request->on_error != DSV3_ON_ERROR_NULL)
+		dsv3_raise(failure);
+	dsv3_queue_count_nulled();
+}
+
+bool
+dsv3_answer_text(const Dsv3Answer *answer, Datum *result, Dsv3Failure *failure)
+{
+	Size len;
+	char *text = dsv3_text_from_utf8(answer->text.data, (Size) answer->text.len, &len, failure);
+
+	if (text == NULL)
+		return false;
+	*result = PointerGetDatum(cstring_to_text_with_len(text, (int) len));
+	return true;
+}
+
+/* Where a JSON text spells the character U+0000, from a position on; json.len: nowhere. Only an escape can. */
+static Size
+find_zero(Dsv3Text json, Size from)
+{
+	for (Size i = from; i + 5 < json.len; i++)
+	{
+		if (json.data[i] != '\\')
+			continue;
+		if (memcmp(json.data + i + 1, "u0000", 5) == 0)
+			return i;
+		i++; /* the escaped character: the second of two backslashes opens nothing */
+	}
+	return json.len;
+}
+
+bool
+dsv3_answer_json(Dsv3Text json, Datum *result, Dsv3Failure *failure)
+{
+	Size len;
+	char *text;
+
+	if (find_zero(json, 0) < json.len)
+		return dsv3_text_zero(failure);
+	text = dsv3_text_from_utf8(json.data, json.len, &len, failure);
+	if (text == NULL)
+		return false;
+	*result = DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
+	return true;
+}
+
+bool
+dsv3_answer_logprobs(Dsv3Text json, Datum *result, Dsv3Failure *failure)
+{
+	char *copy = pnstrdup(json.data, json.len);
+	Dsv3Text text = {copy, json.len};
+
+	for (Size i = 0; (i = find_zero(text, i)) < text.len;)
+		memcpy(copy + i, "\\ufffd", 6);
+	return dsv3_answer_json(text, result, failure);
+}
+
+void
+dsv3_try_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls)
+{
+	const char *finish = dsv3_finish_name(answer->counts.finish);
+
+	if (!ok && !failure->row_error)
+		dsv3_raise(failure);
+	memset(nulls, true, 10 * sizeof(bool));
+	values[0] = BoolGetDatum(ok);
+	nulls[0] = false;
+	nulls[1] = !ok;
+	if (!ok)
+	{
+		values[2] = CStringGetTextDatum(failure->error.sqlstate);
+		values[3] = CStringGetTextDatum(dsv3_text_from_utf8_lossy(failure->error.message));
+		nulls[2] = nulls[3] = false;
+	}
+	if (finish)
+	{
+		values[4] = CStringGetTextDatum(finish);
+		values[5] = Int32GetDatum((int32) answer->counts.prompt_tokens);
+		values[6] = Int32GetDatum((int32) answer->counts.cached_tokens);
+		values[7] = Int32GetDatum((int32) answer->counts.output_tokens);
+		nulls[4] = nulls[5] = nulls[6] = nulls[7] = false;
+	}
+	values[8] = UUIDPGetDatum(&answer->trace_id);
+	nulls[8] = !answer->has_trace_id;
+	if (ok && answer->logprobs_json.data)
+		nulls[9] = !dsv3_answer_logprobs(answer->logprobs_json, &values[9], failure);
 }

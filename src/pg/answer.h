@@ -20,6 +20,7 @@ typedef struct Dsv3Answer
 	Size n_tokens;
 	double logprob;
 	bool has_logprob;
+	bool narrowed; /* max_tokens kept a constrained answer shorter than the model wanted */
 
 	Dsv3Counts counts;
 	pg_uuid_t trace_id;
@@ -29,12 +30,32 @@ typedef struct Dsv3Answer
 /* Text arguments into a request. total counts the bytes of all of them against dsv3.max_input_bytes. False: failure. */
 extern bool dsv3_take_text(Datum datum, Dsv3Text *text, Size *total, Dsv3Failure *failure);
 
+/* The value, or 22023. */
+extern uint32 dsv3_check_max_tokens(int64 max_tokens);
+extern double dsv3_check_temperature(double temperature);
+
 /* max_tokens, temperature and seed, NULL as nargs says; raises 22023. */
 extern void dsv3_take_sampling(Dsv3Request *request, FunctionCallInfo fcinfo, int first);
 
 /* Start the request, wait for its end, take the answer, release. False: failure is set; counts and trace_id are set as
  * far as known. Throws on interrupts. */
 extern bool dsv3_run(const Dsv3Request *request, Dsv3Answer *answer, Dsv3Failure *failure);
+
+/* The answer's text as a datum; false: failure. */
+extern bool dsv3_answer_text(const Dsv3Answer *answer, Datum *result, Dsv3Failure *failure);
+
+/* A JSON text of the engine as jsonb; false: failure. Raises if it is not JSON. */
+extern bool dsv3_answer_json(Dsv3Text json, Datum *result, Dsv3Failure *failure);
+
+/* The same for log probabilities: a token that was only thought of does not fail the answer, its U+0000 becomes U+FFFD. */
+extern bool dsv3_answer_logprobs(Dsv3Text json, Datum *result, Dsv3Failure *failure);
+
+/* A row error under on_error = 'null' is counted and the caller returns NULL; everything else raises. */
+extern void dsv3_raise_or_count(const Dsv3Request *request, const Dsv3Failure *failure);
+
+/* The ten columns that the dsv3_try_ functions have in common; values[1] is the caller's. Raises what is no row error. */
+extern void
+dsv3_try_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls);
 
 /* NULL, "stop", "length", "tool_calls". */
 extern const char *dsv3_finish_name(uint32 finish);

@@ -173,6 +173,17 @@ write_request(Dsv3BodyWriter *writer, const Dsv3Request *request)
 		dsv3_body_tokens(writer, DSV3_FIELD_TOKENS, request->tokens, request->n_tokens);
 	if (request->raw)
 		dsv3_body_bool(writer, DSV3_FIELD_RAW, true);
+	write_text(writer, DSV3_FIELD_CHOICES, &request->choices);
+	if (request->grammar.data)
+	{
+		write_text(writer, DSV3_FIELD_GRAMMAR, &request->grammar);
+		dsv3_body_u32(writer, DSV3_FIELD_GRAMMAR_KIND, request->grammar_kind);
+		dsv3_body_u32(writer, DSV3_FIELD_WHITESPACE, request->whitespace);
+		dsv3_body_u32(writer, DSV3_FIELD_KEY_ORDER, request->key_order);
+		dsv3_body_bool(writer, DSV3_FIELD_CLOSED_OBJECTS, request->closed_objects);
+	}
+	if (request->think != 0)
+		dsv3_body_u32(writer, DSV3_FIELD_THINK, (uint32) request->think);
 	if (request->kind != DSV3_REQUEST_GENERATE && request->kind != DSV3_REQUEST_CHAT)
 		return;
 	if (request->max_tokens > 0)
@@ -189,8 +200,6 @@ write_request(Dsv3BodyWriter *writer, const Dsv3Request *request)
 		dsv3_body_f64(writer, DSV3_FIELD_REPETITION_PENALTY, request->repetition_penalty);
 	for (int i = 0; i < request->n_stop; i++)
 		write_text(writer, DSV3_FIELD_STOP, &request->stop[i]);
-	if (request->think != 0)
-		dsv3_body_u32(writer, DSV3_FIELD_THINK, (uint32) request->think);
 	if (request->think_budget >= 0)
 		dsv3_body_u32(writer, DSV3_FIELD_THINK_BUDGET, (uint32) request->think_budget);
 	if (request->logprobs >= 0)

@@ -50,12 +50,32 @@ typedef struct Dsv3Request
 	Dsv3Text stop[DSV3_MAX_STOPS];
 	int n_stop;
 
+	Dsv3Text grammar; /* data NULL: the answer is free */
+	uint32 grammar_kind;
+	uint32 whitespace;
+	uint32 key_order;
+	bool closed_objects;
+	Dsv3Text choices; /* of SCORE */
+
+	/* Not sent: from the options, for the functions that make prompts of them. */
+	Dsv3Text instruction;
+	Dsv3Text schema_text;
+
 	bool stream;
 	int priority;
 	int on_error;
 	int timeout_ms;          /* 0: none */
 	const char *traceparent; /* NULL: none */
 } Dsv3Request;
+
+/* What DSV3_FIELD_GRAMMAR_KIND says of the grammar. */
+enum
+{
+	DSV3_GRAMMAR_IS_SCHEMA = 0,
+	DSV3_GRAMMAR_IS_CHOICE = 1,
+	DSV3_GRAMMAR_IS_REGEX = 2,
+	DSV3_GRAMMAR_IS_EBNF = 3,
+};
 
 typedef struct Dsv3Failure
 {

@@ -55,71 +55,6 @@ dsv3_generate_request(FunctionCallInfo fcinfo, Dsv3OptionsOf function, Dsv3Reque
 	return PG_ARGISNULL(2) || dsv3_take_text(PG_GETARG_DATUM(2), &request->system, &total, failure);
 }
 
-/* A row error under on_error = 'null' is counted and the caller returns NULL; everything else raises. */
-static void
-raise_or_count(const Dsv3Request *request, const Dsv3Failure *failure)
-{
-	if (!failure->row_error || request->on_error != DSV3_ON_ERROR_NULL)
-		dsv3_raise(failure);
-	dsv3_queue_count_nulled();
-}
-
-/* The answer's text as a datum; false: failure. */
-static bool
-answer_text(const Dsv3Answer *answer, Datum *result, Dsv3Failure *failure)
-{
-	Size len;
-	char *text = dsv3_text_from_utf8(answer->text.data, (Size) answer->text.len, &len, failure);
-
-	if (text == NULL)
-		return false;
-	*result = PointerGetDatum(cstring_to_text_with_len(text, (int) len));
-	return true;
-}
-
-/* Where a JSON text spells the character U+0000, from a position on; json.len: nowhere. Only an escape can. */
-static Size
-find_zero(Dsv3Text json, Size from)
-{
-	for (Size i = from; i + 5 < json.len; i++)
-	{
-		if (json.data[i] != '\\')
-			continue;
-		if (memcmp(json.data + i + 1, "u0000", 5) == 0)
-			return i;
-		i++; /* the escaped character: the second of two backslashes opens nothing */
-	}
-	return json.len;
-}
-
-/* A JSON text of the engine as jsonb; false: failure. Raises if it is not JSON. */
-static bool
-answer_json(Dsv3Text json, Datum *result, Dsv3Failure *failure)
-{
-	Size len;
-	char *text;
-
-	if (find_zero(json, 0) < json.len)
-		return dsv3_text_zero(failure);
-	text = dsv3_text_from_utf8(json.data, json.len, &len, failure);
-	if (text == NULL)
-		return false;
-	*result = DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
-	return true;
-}
-
-/* The same for log probabilities: a token that was only thought of does not fail the answer, its U+0000 becomes U+FFFD. */
-static bool
-answer_logprobs(Dsv3Text json, Datum *result, Dsv3Failure *failure)
-{
-	char *copy = pnstrdup(json.data, json.len);
-	Dsv3Text text = {copy, json.len};
-
-	for (Size i = 0; (i = find_zero(text, i)) < text.len;)
-		memcpy(copy + i, "\\ufffd", 6);
-	return answer_json(text, result, failure);
-}
-
 /* dsv3_generate(prompt, input, system, max_tokens, temperature, seed, options) -> text */
 Datum
 dsv3_generate_1_0(PG_FUNCTION_ARGS)
@@ -132,9 +67,9 @@ dsv3_generate_1_0(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		PG_RETURN_NULL();
 	if (dsv3_generate_request(fcinfo, DSV3_OPTIONS_GENERATE, &request, &failure) &&
-		dsv3_run(&request, &answer, &failure) && answer_text(&answer, &result, &failure))
+		dsv3_run(&request, &answer, &failure) && dsv3_answer_text(&answer, &result, &failure))
 		return result;
-	raise_or_count(&request, &failure);
+	dsv3_raise_or_count(&request, &failure);
 	PG_RETURN_NULL();
 }
 
@@ -150,40 +85,14 @@ dsv3_try_generate_1_0(PG_FUNCTION_ARGS)
 	Datum values[10] = {0};
 	bool nulls[10];
 	bool ok;
-	const char *finish;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		PG_RETURN_NULL();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	memset(nulls, true, sizeof(nulls));
-
 	ok = dsv3_generate_request(fcinfo, DSV3_OPTIONS_TRY, &request, &failure) &&
-		 dsv3_run(&request, &answer, &failure) && answer_text(&answer, &values[1], &failure);
-	if (!ok && !failure.row_error)
-		dsv3_raise(&failure);
-	values[0] = BoolGetDatum(ok);
-	nulls[0] = false;
-	nulls[1] = !ok;
-	if (!ok)
-	{
-		values[2] = CStringGetTextDatum(failure.error.sqlstate);
-		values[3] = CStringGetTextDatum(dsv3_text_from_utf8_lossy(failure.error.message));
-		nulls[2] = nulls[3] = false;
-	}
-	finish = dsv3_finish_name(answer.counts.finish);
-	if (finish)
-	{
-		values[4] = CStringGetTextDatum(finish);
-		values[5] = Int32GetDatum((int32) answer.counts.prompt_tokens);
-		values[6] = Int32GetDatum((int32) answer.counts.cached_tokens);
-		values[7] = Int32GetDatum((int32) answer.counts.output_tokens);
-		nulls[4] = nulls[5] = nulls[6] = nulls[7] = false;
-	}
-	values[8] = UUIDPGetDatum(&answer.trace_id);
-	nulls[8] = !answer.has_trace_id;
-	if (ok && answer.logprobs_json.data)
-		nulls[9] = !answer_logprobs(answer.logprobs_json, &values[9], &failure);
+		 dsv3_run(&request, &answer, &failure) && dsv3_answer_text(&answer, &values[1], &failure);
+	dsv3_try_columns(ok, &answer, &failure, values, nulls);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }
 
@@ -235,18 +144,18 @@ dsv3_chat_1_0(PG_FUNCTION_ARGS)
 			failure.row_error = true;
 			dsv3_error(&failure.error, DSV3_ERR_PROTOCOL, "dsv3 engine sent an answer without a message");
 		}
-		else if (answer_json(answer.message_json, &result, &failure))
+		else if (dsv3_answer_json(answer.message_json, &result, &failure))
 		{
 			result = with_key(
 				result, "finish_reason",
 				DirectFunctionCall1(
 					jsonb_in, CStringGetDatum(psprintf("\"%s\"", dsv3_finish_name(answer.counts.finish)))));
-			if (answer.logprobs_json.data && answer_logprobs(answer.logprobs_json, &logprobs, &failure))
+			if (answer.logprobs_json.data && dsv3_answer_logprobs(answer.logprobs_json, &logprobs, &failure))
 				result = with_key(result, "logprobs", logprobs);
 			return result;
 		}
 	}
-	raise_or_count(&request, &failure);
+	dsv3_raise_or_count(&request, &failure);
 	PG_RETURN_NULL();
 }
 
@@ -320,7 +229,7 @@ dsv3_detokenize_1_0(PG_FUNCTION_ARGS)
 						errhint("Split the array, or have a superuser raise dsv3.max_input_bytes.")));
 	if (!dsv3_run(&request, &answer, &failure))
 		dsv3_raise(&failure);
-	if (!answer_text(&answer, &result, &failure))
+	if (!dsv3_answer_text(&answer, &result, &failure))
 	{
 		dsv3_error_hint(&failure.error, "Leave out the tokens of that character.");
 		dsv3_raise(&failure);

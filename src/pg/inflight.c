@@ -338,6 +338,11 @@ take_field(Flight *flight, Dsv3BodyReader *reader, Answer *answer)
 			else
 				bad = keep_tokens(flight, reader, answer);
 			break;
+		case DSV3_FIELD_NARROWED:
+			(void) dsv3_body_get_bool(reader);
+			if (reader->error == NULL)
+				forward(reader, answer);
+			break;
 		case DSV3_FIELD_FINISH:
 			answer->counts.finish = dsv3_body_get_u32(reader);
 			if (answer->counts.finish < DSV3_FINISH_STOP || answer->counts.finish > DSV3_FINISH_TOOL_CALLS)

@@ -15,11 +15,15 @@
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
+#include "pg/answer.h"
 #include "pg/guc.h"
 #include "pg/options.h"
 #include "pg/text.h"
 
-#define EVERYWHERE     (DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_TRY | DSV3_OPTIONS_STREAM | DSV3_OPTIONS_CHAT)
+#define TEXTS          (DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_TRY | DSV3_OPTIONS_STREAM)
+#define EXTRACTS       (DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_TRY_EXTRACT | DSV3_OPTIONS_ROW)
+#define SAMPLED        (TEXTS | DSV3_OPTIONS_CHAT | EXTRACTS)
+#define EVERYWHERE     (SAMPLED | DSV3_OPTIONS_SCORE)
 #define LOGPROBS_MAX   20
 #define NAME_SHOWN_MAX 64 /* bytes of an unknown key in the error */
 
@@ -85,6 +89,96 @@ to_utf8(const char *data, Size len)
 }
 
 /* ---- setters ---- */
+
+/* The source of a grammar; one of them at most. */
+static void
+set_source(Dsv3Request *request, Dsv3Text source, uint32 kind)
+{
+	if (request->grammar.data)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("options \"choices\", \"grammar\" and \"regex\" exclude each other")));
+	request->grammar = source;
+	request->grammar_kind = kind;
+}
+
+static void
+set_choices(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	char *json;
+
+	if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data))
+		wrong_type(name, "an array of texts");
+	json = JsonbToCString(NULL, value->val.binary.data, value->val.binary.len);
+	set_source(request, to_utf8(json, strlen(json)), DSV3_GRAMMAR_IS_CHOICE);
+}
+
+static void
+set_grammar(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	char *text = get_string(name, value, "a text in EBNF");
+
+	set_source(request, to_utf8(text, strlen(text)), DSV3_GRAMMAR_IS_EBNF);
+}
+
+static void
+set_regex(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	char *text = get_string(name, value, "a regular expression");
+
+	set_source(request, to_utf8(text, strlen(text)), DSV3_GRAMMAR_IS_REGEX);
+}
+
+static void
+set_instruction(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	char *text = get_string(name, value, "a text");
+
+	request->instruction = to_utf8(text, strlen(text));
+}
+
+static void
+set_schema_text(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	char *text = get_string(name, value, "a text with a JSON Schema");
+
+	request->schema_text = to_utf8(text, strlen(text));
+}
+
+static void
+set_max_tokens(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	request->max_tokens = dsv3_check_max_tokens(get_integer(name, value, PG_INT32_MIN, PG_INT32_MAX));
+}
+
+static void
+set_seed(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	/* Beyond 2^53 a JSON number is not an exact integer everywhere. */
+	request->seed = get_integer(name, value, -(INT64CONST(1) << 53), INT64CONST(1) << 53);
+}
+
+static void
+set_temperature(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	request->temperature = dsv3_check_temperature(get_number(name, value));
+}
+
+static void
+set_whitespace(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	static const char *const names[] = {"natural", "compact", "spaced"};
+	char *text = get_string(name, value, "\"natural\", \"compact\" or \"spaced\"");
+
+	for (int i = 0; i < (int) lengthof(names); i++)
+	{
+		if (strcmp(text, names[i]) == 0)
+		{
+			request->whitespace = (uint32) i;
+			return;
+		}
+	}
+	wrong_type(name, "\"natural\", \"compact\" or \"spaced\"");
+}
 
 static void
 set_logprobs(Dsv3Request *request, const char *name, const JsonbValue *value)
@@ -250,19 +344,30 @@ static const struct
 	int functions;
 	OptionSetter set;
 } options_table[] = {
-	{"logprobs", DSV3_OPTIONS_TRY | DSV3_OPTIONS_CHAT, set_logprobs},
-	{"min_p", EVERYWHERE, set_min_p},
-	{"on_error", DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_CHAT, set_on_error},
+	{"choices", TEXTS, set_choices},
+	{"grammar", TEXTS, set_grammar},
+	{"instruction", DSV3_OPTIONS_SCORE, set_instruction},
+	{"logprobs", DSV3_OPTIONS_TRY | DSV3_OPTIONS_CHAT | DSV3_OPTIONS_TRY_EXTRACT, set_logprobs},
+	{"max_tokens", DSV3_OPTIONS_ROW, set_max_tokens},
+	{"min_p", SAMPLED, set_min_p},
+	{"on_error",
+	 DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_CHAT | DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_ROW | DSV3_OPTIONS_SCORE,
+	 set_on_error},
 	{"priority", EVERYWHERE, set_priority},
-	{"raw", DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_TRY | DSV3_OPTIONS_STREAM, set_raw},
-	{"repetition_penalty", EVERYWHERE, set_repetition_penalty},
-	{"stop", EVERYWHERE, set_stop},
-	{"think", EVERYWHERE, set_think},
+	{"raw", TEXTS, set_raw},
+	{"regex", TEXTS, set_regex},
+	{"repetition_penalty", SAMPLED, set_repetition_penalty},
+	{"schema_text", DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_TRY_EXTRACT, set_schema_text},
+	{"seed", EXTRACTS, set_seed},
+	{"stop", TEXTS | DSV3_OPTIONS_CHAT, set_stop},
+	{"temperature", EXTRACTS, set_temperature},
+	{"think", SAMPLED, set_think},
 	{"timeout_ms", EVERYWHERE, set_timeout_ms},
 	{"tools", DSV3_OPTIONS_CHAT, set_tools},
-	{"top_k", EVERYWHERE, set_top_k},
-	{"top_p", EVERYWHERE, set_top_p},
+	{"top_k", SAMPLED, set_top_k},
+	{"top_p", SAMPLED, set_top_p},
 	{"traceparent", EVERYWHERE, set_traceparent},
+	{"whitespace", EXTRACTS, set_whitespace},
 };
 
 static void
@@ -323,4 +428,8 @@ dsv3_options_apply(Dsv3Request *request, Jsonb *options, Dsv3OptionsOf function)
 		else if (token == WJB_VALUE)
 			apply_option(request, name, &value, function);
 	}
+	/* A stop string would cut the answer where it is no text of the grammar. */
+	if (request->grammar.data && request->n_stop > 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("option \"stop\" cannot be used with \"choices\", \"grammar\" or \"regex\"")));
 }

@@ -18,6 +18,10 @@ typedef enum Dsv3OptionsOf
 	DSV3_OPTIONS_TRY = 2,
 	DSV3_OPTIONS_STREAM = 4,
 	DSV3_OPTIONS_CHAT = 8,
+	DSV3_OPTIONS_EXTRACT = 16,
+	DSV3_OPTIONS_TRY_EXTRACT = 32,
+	DSV3_OPTIONS_ROW = 64,    /* dsv3_extract */
+	DSV3_OPTIONS_SCORE = 128, /* dsv3_classify and its relatives */
 } Dsv3OptionsOf;
 
 /* Put the options into the request. Raises 22023 for an unknown key, a wrong type or a value out of range; texts are

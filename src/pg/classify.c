@@ -1,0 +1,315 @@
+/*
+ * classify.c
+ *	  Labels and truth values with their probabilities, from the model's logits: nothing is generated.
+ *
+ * The engine is asked for the log-probability of each whole label as the answer, its end included: a label that begins
+ * like another one, or that is many tokens long, is neither preferred nor left out for it. Probabilities are the softmax over the
+ * labels, so they sum to one; they say how the model divides its belief between the labels, not how sure it is that one
+ * of them fits.
+ *
+ * The prompt begins with what the rows have in common, and ends with the row's text. A model that can think does not.
+ */
+#include "postgres.h"
+
+#include "pg/compat.h"
+
+#include <math.h>
+
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+#include "utils/jsonb.h"
+#include "utils/numeric.h"
+
+#include "pg/answer.h"
+#include "pg/options.h"
+#include "pg/text.h"
+
+PG_FUNCTION_INFO_V1(dsv3_classify_1_0);
+PG_FUNCTION_INFO_V1(dsv3_classify_scores_1_0);
+PG_FUNCTION_INFO_V1(dsv3_is_true_1_0);
+PG_FUNCTION_INFO_V1(dsv3_score_1_0);
+
+#define THINK_OFF 1
+
+static const char classify_instruction[] = "Classify the text below. Answer with the one label that fits it "
+										   "best, exactly as it is written here, and with "
+										   "nothing else.";
+static const char truth_instruction[] = "Read the text below and say whether the statement is true of it. "
+										"Answer with yes or no, and with nothing else.";
+
+/* Choices under way: their number, and what the engine says of them. */
+typedef struct Scores
+{
+	int n;
+	Datum *labels;         /* text */
+	double *probabilities; /* softmax over the labels */
+	int best;              /* the first of those with the highest log-probability */
+} Scores;
+
+/* Options into a request. */
+static void
+begin_request(Dsv3Request *request, FunctionCallInfo fcinfo)
+{
+	dsv3_require_preload();
+	dsv3_request_init(request, DSV3_REQUEST_SCORE);
+	if (!PG_ARGISNULL(2))
+		dsv3_options_apply(request, PG_GETARG_JSONB_P(2), DSV3_OPTIONS_SCORE);
+	request->think = THINK_OFF;
+}
+
+static void
+begin_prompt(StringInfo prompt, const Dsv3Request *request, const char *instruction)
+{
+	initStringInfo(prompt);
+	if (request->instruction.data)
+		appendBinaryStringInfo(prompt, request->instruction.data, (int) request->instruction.len);
+	else
+		appendStringInfoString(prompt, instruction);
+}
+
+/* Put prompt and input into the request. False: failure. */
+static bool
+end_prompt(StringInfo prompt, Datum input, Size total, Dsv3Request *request, Dsv3Failure *failure)
+{
+	appendStringInfoString(prompt, "\n\nText:");
+	request->prompt = (Dsv3Text){prompt->data, (Size) prompt->len};
+	if (!dsv3_take_text(input, &request->input, &total, failure))
+		return false;
+	if (request->input.len == 0)
+		request->input.data = NULL;
+	return true;
+}
+
+/* Ask; logprobs has room for n. False: failure. */
+static bool
+run_scores(const Dsv3Request *request, int n, double *logprobs, Dsv3Failure *failure)
+{
+	Dsv3Answer answer;
+	Datum list;
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue value;
+	int i = 0;
+
+	if (!dsv3_run(request, &answer, failure) ||
+		!dsv3_answer_json((Dsv3Text){answer.text.data, (Size) answer.text.len}, &list, failure))
+		return false;
+	it = JsonbIteratorInit(&DatumGetJsonbP(list)->root);
+	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
+	{
+		if (token == WJB_ELEM && value.type == jbvNumeric && i < n)
+			logprobs[i++] = DatumGetFloat8(
+				DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(value.val.numeric)));
+	}
+	if (i == n)
+		return true;
+	failure->row_error = true;
+	return dsv3_error(&failure->error, DSV3_ERR_PROTOCOL, "dsv3 engine sent %d scores for %d labels", i, n);
+}
+
+/* ---- labels ---- */
+
+static void
+check_labels(const Datum *labels, const bool *nulls, int n)
+{
+	if (n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("labels must have at least one element")));
+	for (int i = 0; i < n; i++)
+	{
+		if (nulls[i] || VARSIZE_ANY_EXHDR(DatumGetPointer(labels[i])) == 0)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("label %d is %s", i + 1, nulls[i] ? "NULL" : "empty")));
+		for (int j = 0; j < i; j++)
+		{
+			struct varlena *a = (struct varlena *) DatumGetPointer(labels[i]);
+			struct varlena *b = (struct varlena *) DatumGetPointer(labels[j]);
+
+			if (VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
+				memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0)
+				ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+								errmsg("labels %d and %d are the same", j + 1, i + 1)));
+		}
+	}
+}
+
+/* The labels as choices of the request and as lines of the prompt. False: failure. */
+static bool
+take_labels(const Scores *scores, StringInfo prompt, Dsv3Request *request, Size *total, Dsv3Failure *failure)
+{
+	StringInfoData json;
+
+	initStringInfo(&json);
+	appendStringInfoString(prompt, "\n\nLabels:");
+	for (int i = 0; i < scores->n; i++)
+	{
+		Dsv3Text label;
+
+		if (!dsv3_take_text(scores->labels[i], &label, total, failure))
+			return false;
+		appendStringInfoString(prompt, "\n- ");
+		appendBinaryStringInfo(prompt, label.data, (int) label.len);
+		appendStringInfoChar(&json, i == 0 ? '[' : ',');
+		escape_json(&json, pnstrdup(label.data, label.len));
+	}
+	appendStringInfoChar(&json, ']');
+	request->choices = (Dsv3Text){json.data, (Size) json.len};
+	return true;
+}
+
+/* Arguments (input, labels, options); false: NULL comes of NULL, or of a row error that on_error says to count. */
+static bool
+score_labels(FunctionCallInfo fcinfo, Scores *scores)
+{
+	Dsv3Request request;
+	Dsv3Failure failure;
+	StringInfoData prompt;
+	ArrayType *array;
+	double *logprobs;
+	double sum = 0;
+	bool *nulls;
+	Size total = 0;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		return false;
+	begin_request(&request, fcinfo);
+	array = PG_GETARG_ARRAYTYPE_P(1);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("labels must be a one-dimensional array")));
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &scores->labels, &nulls, &scores->n);
+	check_labels(scores->labels, nulls, scores->n);
+	logprobs = palloc(sizeof(double) * scores->n);
+	begin_prompt(&prompt, &request, classify_instruction);
+	if (!take_labels(scores, &prompt, &request, &total, &failure) ||
+		!end_prompt(&prompt, PG_GETARG_DATUM(0), total, &request, &failure) ||
+		!run_scores(&request, scores->n, logprobs, &failure))
+	{
+		dsv3_raise_or_count(&request, &failure);
+		return false;
+	}
+	scores->best = 0;
+	for (int i = 1; i < scores->n; i++)
+	{
+		if (logprobs[i] > logprobs[scores->best])
+			scores->best = i;
+	}
+	scores->probabilities = logprobs;
+	for (int i = 0; i < scores->n; i++)
+	{
+		if (i != scores->best)
+			logprobs[i] = exp(logprobs[i] - logprobs[scores->best]);
+	}
+	logprobs[scores->best] = 1;
+	for (int i = 0; i < scores->n; i++)
+		sum += logprobs[i];
+	for (int i = 0; i < scores->n; i++)
+		logprobs[i] /= sum;
+	return true;
+}
+
+/* dsv3_classify(input, labels, options) -> text */
+Datum
+dsv3_classify_1_0(PG_FUNCTION_ARGS)
+{
+	Scores scores;
+
+	if (!score_labels(fcinfo, &scores))
+		PG_RETURN_NULL();
+	return scores.labels[scores.best];
+}
+
+/* dsv3_classify_scores(input, labels, options) -> setof (label, probability), in the order of the labels */
+Datum
+dsv3_classify_scores_1_0(PG_FUNCTION_ARGS)
+{
+	FuncCallContext *context;
+	Scores *scores;
+	Datum values[2];
+	bool nulls[2] = {false, false};
+	int i;
+
+	if (SRF_IS_FIRSTCALL())
+	{
+		MemoryContext old;
+		TupleDesc tupdesc;
+
+		context = SRF_FIRSTCALL_INIT();
+		old = MemoryContextSwitchTo(context->multi_call_memory_ctx);
+		if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+			elog(ERROR, "return type must be a row type");
+		context->tuple_desc = BlessTupleDesc(tupdesc);
+		scores = palloc0(sizeof(Scores));
+		if (!score_labels(fcinfo, scores))
+			scores->n = 0;
+		context->user_fctx = scores;
+		MemoryContextSwitchTo(old);
+	}
+	context = SRF_PERCALL_SETUP();
+	scores = context->user_fctx;
+	i = (int) context->call_cntr;
+	if (i >= scores->n)
+		SRF_RETURN_DONE(context);
+	values[0] = scores->labels[i];
+	values[1] = Float8GetDatum(scores->probabilities[i]);
+	SRF_RETURN_NEXT(context, HeapTupleGetDatum(heap_form_tuple(context->tuple_desc, values, nulls)));
+}
+
+/* ---- truth ---- */
+
+/* Arguments (input, statement, options); false as above. */
+static bool
+score_statement(FunctionCallInfo fcinfo, double *probability)
+{
+	static const char choices[] = "[\"yes\",\"no\"]";
+	Dsv3Request request;
+	Dsv3Failure failure;
+	Dsv3Text statement;
+	StringInfoData prompt;
+	double logprobs[2];
+	Size total = 0;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		return false;
+	begin_request(&request, fcinfo);
+	request.choices = (Dsv3Text){choices, sizeof(choices) - 1};
+	begin_prompt(&prompt, &request, truth_instruction);
+	appendStringInfoString(&prompt, "\n\nStatement: ");
+	if (dsv3_take_text(PG_GETARG_DATUM(1), &statement, &total, &failure))
+	{
+		appendBinaryStringInfo(&prompt, statement.data, (int) statement.len);
+		if (end_prompt(&prompt, PG_GETARG_DATUM(0), total, &request, &failure) &&
+			run_scores(&request, 2, logprobs, &failure))
+		{
+			*probability = 1 / (1 + exp(logprobs[1] - logprobs[0]));
+			return true;
+		}
+	}
+	dsv3_raise_or_count(&request, &failure);
+	return false;
+}
+
+/* dsv3_is_true(input, statement, options) -> boolean */
+Datum
+dsv3_is_true_1_0(PG_FUNCTION_ARGS)
+{
+	double probability;
+
+	if (!score_statement(fcinfo, &probability))
+		PG_RETURN_NULL();
+	PG_RETURN_BOOL(probability > 0.5);
+}
+
+/* dsv3_score(input, statement, options) -> real */
+Datum
+dsv3_score_1_0(PG_FUNCTION_ARGS)
+{
+	double probability;
+
+	if (!score_statement(fcinfo, &probability))
+		PG_RETURN_NULL();
+	PG_RETURN_FLOAT4((float4) probability);
+}

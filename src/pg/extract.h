@@ -1,0 +1,23 @@
+/*
+ * extract.h
+ *	  What the functions that answer by a JSON Schema share.
+ */
+#ifndef DSV3_EXTRACT_H
+#define DSV3_EXTRACT_H
+
+#include "pg/compat.h"
+
+#include "pg/answer.h"
+#include "pg/client.h"
+#include "pg/schema.h"
+
+/* Make the prompt of an extraction: instruction (UTF-8; data NULL: a good one), schema, input. max_tokens 0 becomes the
+ * number that follows from the sizes. False: failure, a row error. */
+extern bool dsv3_extract_prompt(Dsv3Request *request, const Dsv3Schema *schema, Datum input,
+								const Dsv3Text *instruction, Dsv3Failure *failure);
+
+/* Ask, and take the answer as jsonb. tell: a NOTICE when max_tokens kept it short. False: failure. */
+extern bool dsv3_extract_run(const Dsv3Request *request, bool tell, Dsv3Answer *answer, Datum *json,
+							 Dsv3Failure *failure);
+
+#endif /* DSV3_EXTRACT_H */
