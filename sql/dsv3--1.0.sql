@@ -133,6 +133,17 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
 COMMENT ON FUNCTION dsv3_try_extract_json(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb)
 	IS 'the same; a failure that concerns this row only is returned instead of raised';
 
+CREATE FUNCTION dsv3_extract(
+	input pg_catalog.text,
+	"into" pg_catalog.anyelement,
+	instruction pg_catalog.text DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.anyelement
+AS 'MODULE_PATHNAME', 'dsv3_extract_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_extract(pg_catalog.text, pg_catalog.anyelement, pg_catalog.text, pg_catalog.jsonb)
+	IS 'a row of the type of the second argument, with values taken from the text';
+
 CREATE FUNCTION dsv3_check_schema(
 	schema pg_catalog.jsonb,
 	OUT ok pg_catalog.bool,
@@ -209,6 +220,7 @@ REVOKE ALL ON FUNCTION dsv3_count_tokens(pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_logprob(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_extract_json(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_try_extract_json(pg_catalog.text, pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_extract(pg_catalog.text, pg_catalog.anyelement, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_check_schema(pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_json_accepts(pg_catalog.jsonb, pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_classify(pg_catalog.text, pg_catalog.text[], pg_catalog.jsonb) FROM PUBLIC;

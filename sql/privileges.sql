@@ -15,6 +15,7 @@ SELECT dsv3_count_tokens('x');
 SELECT dsv3_logprob('x', 'y');
 SELECT dsv3_extract_json('x', '{}');
 SELECT dsv3_try_extract_json('x', '{}');
+SELECT dsv3_extract('x', NULL::dsv3_activity);
 SELECT dsv3_check_schema('{}');
 SELECT dsv3_json_accepts('{}', '1');
 SELECT dsv3_classify('x', '{a}');
