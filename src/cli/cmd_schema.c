@@ -300,13 +300,13 @@ run_accepts(int argc, char **argv)
 		while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == '\r'))
 			len--;
 		offset = accept_text(grammar, &options, text, len, &err);
+		status = offset == -1 ? 0 : 1;
 		if (offset == -2)
 			(void) dsv3_cli_fail(&err);
 		else if (offset == -1)
 			puts("accepted");
 		else
 			printf("rejected %ld\n", offset);
-		status = offset == -1 ? 0 : 1;
 	}
 	free(text);
 	dsv3_grammar_free(grammar);

@@ -271,7 +271,7 @@ dsv3_schema_bench(int argc, char **argv)
 			   (double) (cpu_ns() - start) / 1e9);
 		warm_up(&bench);
 	}
-	for (size_t i = 0; i < n && status == 0; i++)
+	for (size_t i = 0; files != NULL && i < n && status == 0; i++)
 		if (!bench_file(&bench, files[i], &err))
 			status = dsv3_cli_fail(&err);
 	report("compile", &bench.compile, 1e6, "ms");

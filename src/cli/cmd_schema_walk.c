@@ -276,7 +276,7 @@ dsv3_schema_walk(int argc, char **argv)
 	files = dsv3_schema_files(argv[optind + 1], &n, &err);
 	if (files == NULL || w.mask == NULL || w.other == NULL)
 		status = dsv3_cli_fail(&err);
-	for (size_t i = 0; i < n && status == 0; i++)
+	for (size_t i = 0; files != NULL && i < n && status == 0; i++)
 		if (!walk_file(&w, files[i], &err))
 			status = dsv3_cli_fail(&err);
 	fprintf(stderr, "%ld walks over %ld schemas (%ld refused), %ld steps, %ld failures\n", w.walks, w.schemas,

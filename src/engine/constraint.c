@@ -182,6 +182,7 @@ use_grammar(Dsv3GrammarStore *store, Dsv3Backend *backend, const Dsv3Request *re
 	{
 		StoredGrammar **link = &store->first;
 
+		trim(store); /* before the search: what is found stays */
 		while (*link && memcmp((*link)->key, key, KEY_BYTES) != 0)
 			link = &(*link)->next;
 		found = *link;
@@ -194,7 +195,6 @@ use_grammar(Dsv3GrammarStore *store, Dsv3Backend *backend, const Dsv3Request *re
 			found->next = store->first;
 			store->first = found;
 			found->users++;
-			trim(store);
 		}
 	}
 	pthread_mutex_unlock(&store->lock);

@@ -109,7 +109,7 @@ member_cost(Dsv3Grammar *g, const Alt *alt, const Item *item, const char *lead)
 static int32_t
 item_cost(Dsv3Grammar *g, const Item *item)
 {
-	const Alt *alt = item->alt >= 0 && g->nalts > 0 ? g->alts[item->alt] : NULL;
+	const Alt *alt = item->alt >= 0 && g->nalts > 0 ? g->alts[item->alt] : &dsv3_no_alt;
 	int32_t counts[3] = {item->c & 1023, item->c >> 10 & 1023, item->c >> 20 & 1023};
 	bool spaced = g->options.whitespace == DSV3_WHITESPACE_SPACED;
 
@@ -239,7 +239,7 @@ members_card(Dsv3Grammar *g, const Alt *alt, const Item *item)
 static int32_t
 item_card(Dsv3Grammar *g, const Item *item)
 {
-	const Alt *alt = item->alt >= 0 ? g->alts[item->alt] : NULL;
+	const Alt *alt = item->alt >= 0 ? g->alts[item->alt] : &dsv3_no_alt;
 
 	switch (item->phase)
 	{

@@ -146,6 +146,8 @@ dsv3_gr_dec_multiple_of(const Dec *value, const Dec *divisor)
 		return compare_magnitude(value, divisor) == 0;
 	for (int32_t i = 0; i < divisor->ndigits; i++)
 		m = m * 10 + (uint64_t) (divisor->digits[i] - '0');
+	if (m == 0)
+		return false;
 	zeros = value->exp - divisor->exp; /* value = digits * 10^zeros in units of 10^divisor->exp */
 	for (int32_t i = 0; i < value->ndigits; i++)
 		r = (uint64_t) (((unsigned __int128) r * 10 + (unsigned) (value->digits[i] - '0')) % m);

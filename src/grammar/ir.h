@@ -228,6 +228,9 @@ typedef struct Alt
 	bool dead;    /* cannot have enough different elements */
 } Alt;
 
+/* Stands where a grammar without alternatives (a choice, an expression, EBNF) has none. */
+extern const Alt dsv3_no_alt;
+
 #define COST_INF 1000000000
 
 /* How far a node's values must have one spelling each. */

@@ -359,7 +359,7 @@ parse_object(Parser *p)
 		member = parse_value(p);
 		if (member == NULL)
 			return NULL;
-		if (value->n == cap)
+		if (value->n == cap || table == NULL)
 		{
 			JsonMember *members;
 

@@ -88,7 +88,7 @@ extern uint32_t dsv3_gr_json_codepoints(const char *text, uint32_t len);
 
 /* New values for rewriting. */
 extern Json *dsv3_gr_json_new(Arena *arena, JsonKind kind);
-extern Json *dsv3_gr_json_new_object1(Arena *arena, const char *key, Json *value);
+extern Json *dsv3_gr_json_new_object1(Arena *arena, const char *key, Json *member);
 
 /* Decimals. dsv3_gr_dec_parse takes the text of a JSON number. */
 extern Dec *dsv3_gr_dec_parse(Arena *arena, const char *text, size_t len);

@@ -124,7 +124,8 @@ dsv3_machine_config(Dsv3Grammar *g, Item *items, int32_t n, int32_t level, int32
 		key = dsv3_gr_arena_alloc(&g->cache, (2 + (size_t) n * ITEM_INTS) * sizeof(int32_t));
 	key[0] = rec;
 	key[1] = level;
-	memcpy(key + 2, items, (size_t) n * sizeof(Item));
+	if (n > 0)
+		memcpy(key + 2, items, (size_t) n * sizeof(Item));
 	id = dsv3_gr_interner_get(&g->config_keys, key, 2 + n * ITEM_INTS, &fresh);
 	if (fresh)
 	{
@@ -576,7 +577,7 @@ step_start(Dsv3Grammar *g, const Config *config, const Item *item, unsigned char
 static void
 step_item(Dsv3Grammar *g, const Config *config, const Item *item, unsigned char byte, StepOut *out)
 {
-	const Alt *alt = item->alt >= 0 && g->nalts > 0 ? g->alts[item->alt] : NULL;
+	const Alt *alt = item->alt >= 0 && g->nalts > 0 ? g->alts[item->alt] : &dsv3_no_alt;
 	Item next = *item;
 
 	switch (item->phase)
@@ -694,7 +695,7 @@ clashes(Dsv3Grammar *g, const Item *item, int32_t level, int32_t set, int32_t te
 	for (; set != 0; set = g->sets.keys[set - 1][1])
 	{
 		int32_t t = g->sets.keys[set - 1][2];
-		unsigned char small[256];
+		unsigned char small[256] = {0};
 		unsigned char *bytes = small;
 		int32_t len = 0;
 		int32_t k = 0;

@@ -83,35 +83,35 @@ struct Dsv3Grammar
 
 	Arena keep; /* what compiling left behind; immutable */
 	const Node *nodes;
-	int32_t nnodes;
 	Alt **alts;
-	int32_t nalts;
 	Lex **lexes;
-	int32_t nlexes;
 	Notice *notices;
-	int32_t root; /* node */
 	const Lex *whole;
 	struct Rtn *rtn;
+	int32_t nnodes;
+	int32_t nalts;
+	int32_t nlexes;
+	int32_t root; /* node */
 
 	pthread_mutex_t lock; /* everything below */
 	jmp_buf out;
 	Arena cache;
 	size_t cache_limit;
-	int32_t generation; /* counts how often the caches were emptied */
+	size_t mask_bytes;
 	Interner config_keys;
+	Interner texts; /* (parent text, byte); text 0 is empty */
+	Interner sets;  /* (parent set, text); set 0 is empty */
+	Interner recs;  /* (parent rec, level, text, set, diverged); rec 0 is none */
 	Config *configs;
-	int32_t config_cap;
 	StepTable steps;
 	StepTable old_steps; /* the former table while its entries are being moved */
 	uint32_t old_step_at;
 	uint32_t nsteps;
-	Interner texts; /* (parent text, byte); text 0 is empty */
-	Interner sets;  /* (parent set, text); set 0 is empty */
-	Interner recs;  /* (parent rec, level, text, set, diverged); rec 0 is none */
+	int32_t config_cap;
+	int32_t generation; /* counts how often the caches were emptied */
 	int32_t start;
-	size_t mask_bytes;
-	bool vocab_held;  /* the vocabulary's lock is ours; a jump out gives it back */
 	int32_t max_rise; /* one token moves the end away by no more tokens than this */
+	bool vocab_held;  /* the vocabulary's lock is ours; a jump out gives it back */
 };
 
 extern void dsv3_machine_reset(Dsv3Grammar *g); /* empty the caches and make the start config */
@@ -120,11 +120,11 @@ extern int32_t dsv3_machine_step(Dsv3Grammar *g, int32_t config, unsigned char b
 extern bool dsv3_machine_clashes(const Dsv3Grammar *g, int32_t config);
 /* At the start of a unique array's element that is not the first. */
 extern bool dsv3_machine_next_element(const Dsv3Grammar *g, int32_t config);
-extern bool dsv3_machine_complete(Dsv3Grammar *g, int32_t config);
+extern bool dsv3_machine_complete(Dsv3Grammar *g, int32_t id);
 extern int32_t dsv3_machine_config(Dsv3Grammar *g, Item *items, int32_t n, int32_t level, int32_t rec);
 
 /* cost.c: tokens to the end of the answer. */
-extern int32_t dsv3_machine_cost(Dsv3Grammar *g, int32_t config);
+extern int32_t dsv3_machine_cost(Dsv3Grammar *g, int32_t id);
 /* A lower bound of the number of completions of an item above a level of nesting. */
 extern int32_t dsv3_machine_card(Dsv3Grammar *g, const Item *item, int32_t level);
 

@@ -144,13 +144,17 @@ limit_masks(Dsv3TokenTable *vocab, const Lex *in_use)
 	vocab->mask_bytes = 0;
 }
 
+/* The handler gives the vocabulary's lock back. */
+static void __attribute__((noreturn)) no_memory(Dsv3Grammar *g)
+{
+	longjmp(g->out, GR_OUT_MEMORY);
+}
+
 static void *
 need_memory(Dsv3Grammar *g, void *p)
 {
 	if (p == NULL)
-	{
-		longjmp(g->out, GR_OUT_MEMORY); /* the handler gives the vocabulary's lock back */
-	}
+		no_memory(g);
 	return p;
 }
 
@@ -214,7 +218,7 @@ lex_mask(Dsv3Grammar *g, Lex *lex, int32_t state, bool with_need)
 	bool words = lex->mid == NULL;
 
 	/* A text lexeme that never refuses is "any text": one mask for all of them. */
-	if (lex->open && vocab->any_text != NULL && lex != vocab->any_text)
+	if (lex->open && !words && vocab->any_text != NULL && lex != vocab->any_text)
 		for (int32_t s = 0; s < vocab->any_text->n; s++)
 			if (vocab->any_text->mid[s] == lex->mid[state])
 				return lex_mask(g, vocab->any_text, s, false);
@@ -238,7 +242,7 @@ lex_mask(Dsv3Grammar *g, Lex *lex, int32_t state, bool with_need)
 		free(m);
 		free(bits);
 		free(cross.v);
-		need_memory(g, NULL);
+		no_memory(g);
 	}
 	walk_lex(vocab, lex, state, bits, m->need, &cross);
 	m->count = dsv3_mask_count(bits, vocab->words);
@@ -270,7 +274,7 @@ lex_mask(Dsv3Grammar *g, Lex *lex, int32_t state, bool with_need)
 	if (m->cross == NULL && m->ncross > 0)
 	{
 		lex_mask_free(vocab, m);
-		need_memory(g, NULL);
+		no_memory(g);
 	}
 	lex->masks[state] = (struct LexMask *) m;
 	return m;
@@ -314,7 +318,8 @@ bounded_mask(Dsv3Grammar *g, Lex *lex, int32_t state)
 		if (m->need != NULL)
 			walk_lex(vocab, lex, state, bits, m->need, &cross);
 		free(bits);
-		need_memory(g, m->need);
+		if (m->need == NULL)
+			no_memory(g);
 	}
 	if (m->longs != NULL)
 		return m;
@@ -707,7 +712,7 @@ compute(Dsv3Grammar *g, int32_t id, uint64_t *words)
 	for (int32_t i = 0; i < config.nitems; i++)
 	{
 		const Item *item = &config.items[i];
-		const Alt *alt = item->alt >= 0 && g->nalts > 0 ? g->alts[item->alt] : NULL;
+		const Alt *alt = item->alt >= 0 && g->nalts > 0 ? g->alts[item->alt] : &dsv3_no_alt;
 
 		switch (item->phase)
 		{

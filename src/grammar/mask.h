@@ -7,12 +7,11 @@
 
 #include "grammar/machine.h"
 
-/* Bits of every token whose bytes the machine can take from config; not the end token. Returns their number. */
-extern int32_t dsv3_mask_compute(Dsv3Grammar *g, int32_t config, uint64_t *words);
+/* Bits of every token whose bytes the machine can take from config `id`; not the end token. Returns their number. */
+extern int32_t dsv3_mask_compute(Dsv3Grammar *g, int32_t id, uint64_t *words);
 
 /* Like it, but only tokens after which the answer can be finished within `left` tokens. *narrowed: some were dropped. */
-extern int32_t
-dsv3_mask_budget(Dsv3Grammar *g, int32_t config, int32_t left, uint64_t *words, bool *narrowed);
+extern int32_t dsv3_mask_budget(Dsv3Grammar *g, int32_t id, int32_t left, uint64_t *words, bool *narrowed);
 
 /* Every token by itself, without any table: what dsv3_mask_compute must equal. */
 extern int32_t dsv3_mask_reference(Dsv3Grammar *g, int32_t config, uint64_t *words);

@@ -13,6 +13,8 @@
 #include "grammar/object.h"
 #include "grammar/vocab.h"
 
+const Alt dsv3_no_alt = {0};
+
 static int
 compare_lit(const void *a, const void *b)
 {

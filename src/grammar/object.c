@@ -496,7 +496,7 @@ dsv3_object_alt(Ir *ir, Alt *alt, const Con *con, Spelling spelling)
 					break;
 				index = next++;
 			}
-			if (index < 0 || table.v[index].ordered)
+			if (index < 0 || index >= table.n || table.v == NULL || table.v[index].ordered)
 				continue;
 			d = &table.v[index];
 			d->ordered = true;

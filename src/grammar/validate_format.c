@@ -91,8 +91,7 @@ is_time(const char *s, size_t n)
 static bool
 is_duration(const char *s, size_t n)
 {
-	const char *units = "YMWD";
-	const char *at = units;
+	const char *at = "YMWD"; /* the units that may still come, in order */
 	size_t i = 1;
 	bool any = false;
 	bool time = false;

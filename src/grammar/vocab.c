@@ -38,7 +38,7 @@ build_trie(VocabTrie *trie, const SortItem *items, int32_t n, int32_t *same)
 {
 	size_t total = 0;
 	const SortItem *last = NULL;
-	int32_t open[VOCAB_MAX_TOKEN + 2]; /* node of each depth on the current path */
+	int32_t open[VOCAB_MAX_TOKEN + 2] = {0}; /* node of each depth on the current path */
 	uint32_t depth = 0;
 
 	for (int32_t i = 0; i < n; i++)
@@ -101,13 +101,13 @@ quote_at(const char *bytes, uint32_t len)
 static bool
 build_quotes(Dsv3TokenTable *vocab, const SortItem *items, int32_t n)
 {
-	SortItem *tails = malloc(((size_t) n + 1) * sizeof(SortItem));
-	SortItem *quoted = malloc(((size_t) n + 1) * sizeof(SortItem));
+	SortItem *tails = calloc((size_t) n + 1, sizeof(SortItem));
+	SortItem *quoted = calloc((size_t) n + 1, sizeof(SortItem));
 	int32_t nt = 0;
 	int32_t nq = 0;
 	bool ok = tails != NULL && quoted != NULL;
 
-	vocab->quotes = malloc(((size_t) n + 1) * sizeof(QuoteToken));
+	vocab->quotes = calloc((size_t) n + 1, sizeof(QuoteToken));
 	vocab->tails = malloc(((size_t) n + 2) * sizeof(char *));
 	vocab->tail_len = malloc((size_t) n + 2);
 	vocab->tail_quotes = calloc((size_t) n + 2, 1);
