@@ -87,16 +87,19 @@ flags_of()
 	esac
 }
 
-# each_changed TOOL COMMAND...: run COMMAND FILE FLAGS for each source file that TOOL has not found clean as it is now.
+# each_changed TOOL COMMAND...: run COMMAND FILE FLAGS MARK for each source file that TOOL has not found clean together with
+# the headers it includes and the configuration.
 each_changed()
 {
-	local tool=$1 f mark headers
-	headers=$({ cat .clang-tidy src/*/.clang-tidy && tracked '*.h' | xargs cat; } | cksum | tr -d ' ')
+	local tool=$1 f flags mark
 	mkdir -p "$CLEAN"
 	shift
 	for f in $(tracked 'src/*.c'); do
-		mark=$CLEAN/$tool.$(echo "$f" | tr / _).$(cksum <"$f" | tr -d ' ').$headers
-		[ -e "$mark" ] || printf '%s\0' "$f" "$(flags_of "$f")" "$mark"
+		flags=$(flags_of "$f")
+		# shellcheck disable=SC2046,SC2086
+		mark=$CLEAN/$tool.$(echo "$f" | tr / _).$(cat .clang-tidy src/*/.clang-tidy $(${CC:-cc} $flags -MM "$f" | sed 's/^[^:]*://; s/\\$//') |
+			cksum | tr -d ' ')
+		[ -e "$mark" ] || printf '%s\0' "$f" "$flags" "$mark"
 	done | xargs -0 -r -n 3 -P "$(nproc)" "$0" --one "$@"
 }
 
