@@ -22,6 +22,23 @@ SELECT dsv3_extract_json('x', '{"type":"object","properties":{"a":{"type":"integ
 SELECT dsv3_json_accepts('{"type":"object","properties":{"a":{"type":"integer"},"long":{"type":"integer"}},"required":["long","a"]}', '{"long":1,"a":2}') AS required_first,
        dsv3_json_accepts('{"type":"object","properties":{"a":{"type":"integer"},"long":{"type":"integer"}},"required":["long","a"]}', '{"a":2,"long":1}') AS jsonb_first;
 
+-- Also in an object with so many that the schema's text is left as it is.
+SELECT dsv3_json_accepts(jsonb_build_object('properties', (SELECT jsonb_object_agg('k' || i, 0 = 0) FROM generate_series(1, 1001) AS i), 'required', '["k1000"]'::jsonb),
+                         '{"k1000":1,"k1":1}') AS required_first;
+
+-- The model reads the schema in that order: the same prompt as with this text, and so the same choices.
+SELECT dsv3_extract_json('x', '{"properties":{"a":{"maxLength":9,"type":"string"},"b":{"type":"string","maxLength":9},"long":{"type":"string","maxLength":9}},"required":["long","a"]}',
+                         options => '{"temperature":2,"seed":7}') =
+       dsv3_extract_json('x', NULL,
+                         options => jsonb_build_object('temperature', 2, 'seed', 7, 'schema_text',
+                         '{"required":["long","a"],"properties":{"long":{"type":"string","maxLength":9},"a":{"type":"string","maxLength":9},"b":{"type":"string","maxLength":9}}}')) AS same,
+       dsv3_extract_json('x', NULL,
+                         options => jsonb_build_object('temperature', 2, 'seed', 7, 'schema_text',
+                         '{"required":["long","a"],"properties":{"long":{"type":"string","maxLength":9},"b":{"type":"string","maxLength":9},"a":{"type":"string","maxLength":9}}}')) =
+       dsv3_extract_json('x', NULL,
+                         options => jsonb_build_object('temperature', 2, 'seed', 7, 'schema_text',
+                         '{"required":["long","a"],"properties":{"long":{"type":"string","maxLength":9},"a":{"type":"string","maxLength":9},"b":{"type":"string","maxLength":9}}}')) AS other_text;
+
 -- A schema as text keeps its order.
 SELECT ok, output_tokens, finish_reason FROM dsv3_try_extract_json('x', NULL, says('{"bb":1,"a":2}'),
 	options => '{"schema_text":"{\"type\":\"object\",\"properties\":{\"bb\":{\"type\":\"integer\"},\"a\":{\"type\":\"integer\"}}}"}');
@@ -102,7 +119,8 @@ SELECT * FROM dsv3_check_schema('{"type":"strin"}');
 SELECT * FROM dsv3_check_schema('{"type":"string","pattern":"("}');
 SELECT ok, shortest FROM dsv3_check_schema('true');
 SELECT dsv3_json_accepts('{"type":"integer"}', '12'), dsv3_json_accepts('{"type":"integer"}', '12 '), dsv3_json_accepts('{"type":"integer"}', '-'),
-       dsv3_json_accepts('{"type":"integer"}', ''), dsv3_json_accepts('{"type":"number"}', '1e5');
+       dsv3_json_accepts('{"type":"integer"}', ''), dsv3_json_accepts('{"type":"number"}', '1e5'),
+       dsv3_json_accepts('{"type":"number"}', '1e999999') AS beyond_numeric;
 SELECT dsv3_json_accepts('{"type":"strin"}', '12');
 
 -- Choices, expressions and grammars for free text.
