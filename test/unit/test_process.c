@@ -488,8 +488,6 @@ sandbox(void **state)
 	char expected[64];
 
 	(void) state;
-	if (HAVE_SANITIZER)
-		skip();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
 		Engine engine;
@@ -518,8 +516,6 @@ sandbox_of_the_engine(void **state)
 	bool no_new_privileges = false;
 
 	(void) state;
-	if (HAVE_SANITIZER)
-		skip();
 	start_ready(&engine, "test:");
 	assert_non_null(strstr(field_text(&engine, DSV3_FIELD_MODEL_JSON), "seccomp"));
 	snprintf(path, sizeof(path), "/proc/%d/status", (int) engine.pid);
@@ -553,8 +549,6 @@ memory_in_the_sandbox(void **state)
 	Engine engine;
 
 	(void) state;
-	if (HAVE_SANITIZER)
-		skip();
 	memset(text, 'x', TEXT);
 	start_ready(&engine, "test:");
 	for (uint64_t request = 1; request <= REQUESTS; request++)
@@ -608,6 +602,8 @@ main(int argc, char **argv)
 		cmocka_unit_test(sandbox_of_the_engine),
 		cmocka_unit_test(memory_in_the_sandbox),
 	};
+	/* A sanitizer opens files and maps memory whenever it likes, which the sandbox stops: the last three are not for it. */
+	size_t n = sizeof(tests) / sizeof(tests[0]) - (HAVE_SANITIZER ? 3 : 0);
 	char *copy = strdup(argv[0]);
 	const char *folder = dirname(copy);
 
@@ -615,5 +611,5 @@ main(int argc, char **argv)
 	snprintf(engine_path, sizeof(engine_path), "%s/../dsv3", folder);
 	snprintf(hostile_path, sizeof(hostile_path), "%s/../test/dsv3-hostile", folder);
 	free(copy);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return _cmocka_run_group_tests("process", tests, n, NULL, NULL);
 }
