@@ -136,7 +136,7 @@ read_bytes(int fd, void *data, size_t len)
 		struct pollfd polled = {.fd = fd, .events = POLLIN};
 		ssize_t n;
 
-		assert_true(poll(&polled, 1, 10000) > 0);
+		assert_true(poll(&polled, 1, 30000) > 0);
 		n = read(fd, at, len);
 		if (n <= 0)
 			return false;
@@ -201,22 +201,36 @@ expect_answer(Engine *engine, uint64_t request, const char *expected)
 	assert_string_equal(text, expected);
 }
 
-/* Wait for the end, which comes within ten seconds; the exit status, or -signal. Closes everything. */
+static double
+seconds_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double) ts.tv_sec + 1e-9 * (double) ts.tv_nsec;
+}
+
+/* Wait for the end, which comes within thirty seconds; the exit status, or -signal. Closes everything. */
 static int
 finish(Engine *engine)
 {
+	double end = seconds_now() + 30.0;
+	bool open = true; /* the log; behind its end poll would not wait */
 	int status = 0;
 	ssize_t n;
 
-	for (int ms = 0; waitpid(engine->pid, &status, WNOHANG) == 0; ms++)
+	while (waitpid(engine->pid, &status, WNOHANG) == 0)
 	{
 		struct pollfd polled = {.fd = engine->log_fd, .events = POLLIN};
 
-		assert_true(ms < 10000);
-		if (poll(&polled, 1, 1) > 0 && engine->log_len < sizeof(engine->log) - 1 &&
-			(n = read(engine->log_fd, engine->log + engine->log_len,
-					  sizeof(engine->log) - 1 - engine->log_len)) > 0)
-			engine->log_len += (size_t) n;
+		assert_true(seconds_now() < end);
+		if (poll(&polled, open ? 1 : 0, 1) > 0 && engine->log_len < sizeof(engine->log) - 1)
+		{
+			n = read(engine->log_fd, engine->log + engine->log_len,
+					 sizeof(engine->log) - 1 - engine->log_len);
+			open = n > 0;
+			engine->log_len += n > 0 ? (size_t) n : 0;
+		}
 	}
 	while ((n = read(engine->log_fd, engine->log + engine->log_len,
 					 sizeof(engine->log) - 1 - engine->log_len)) > 0)

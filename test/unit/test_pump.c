@@ -123,11 +123,11 @@ number_of(Peer *peer, const int *number)
 	return value;
 }
 
-/* Wait up to two seconds for a number of the peer to reach a value. */
+/* Wait up to twenty seconds for a number of the peer to reach a value. */
 static void
 wait_for(Peer *peer, const int *number, int value)
 {
-	for (int ms = 0; ms < 2000; ms++)
+	for (int ms = 0; ms < 20000; ms++)
 	{
 		if (number_of(peer, number) >= value)
 			return;
