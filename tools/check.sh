@@ -105,7 +105,7 @@ count_log()
 run_stage()
 {
 	local name=$1 title=$2 log="$LOGS/$1.log" start=$SECONDS rc state=ok
-	printf '%-9s %-44s' "$name" "$title"
+	printf '%-9s %-48s ' "$name" "$title"
 	rm -rf "$LOGS/tap/$name"
 	mkdir -p "$LOGS/tap/$name" && chmod 1777 "$LOGS/tap/$name"
 	PERL_TEST_HARNESS_DUMP_TAP=$PWD/$LOGS/tap/$name timeout -k 20 "$LIMIT" "$0" --stage "$name" </dev/null >"$log" 2>&1

@@ -13,6 +13,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL
 OUT=build/coverage
 COVERAGE="ENGINE_BUILD=$OUT/engine ENGINE_OPT=-O0\ -g ENGINE_SANITIZE=--coverage"
 
+export DSV3_BIN=$PWD/$OUT/engine/dsv3 # the executable that the comparisons run
 tools/setup.sh build test coverage || exit 1
 mkdir -p "$OUT"
 rm -f "$OUT"/*.info
