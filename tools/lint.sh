@@ -97,7 +97,7 @@ each_changed()
 	for f in $(tracked 'src/*.c'); do
 		flags=$(flags_of "$f")
 		# shellcheck disable=SC2046,SC2086
-		mark=$CLEAN/$tool.$(echo "$f" | tr / _).$(cat .clang-tidy src/*/.clang-tidy $(${CC:-cc} $flags -MM "$f" | sed 's/^[^:]*://; s/\\$//') |
+		mark=$CLEAN/$tool.$(echo "$f" | tr / _).$(cat .clang-tidy $(${CC:-cc} $flags -MM "$f" | sed 's/^[^:]*://; s/\\$//') |
 			cksum | tr -d ' ')
 		[ -e "$mark" ] || printf '%s\0' "$f" "$flags" "$mark"
 	done | xargs -0 -r -n 3 -P "$(nproc)" "$0" --one "$@"
@@ -133,7 +133,7 @@ cppcheck_one()
 		--template='{file}:{line}: {message} [{id}]' --template-location='' \
 		--suppress=missingInclude --suppress=missingIncludeSystem --suppress=unknownMacro \
 		--suppress=preprocessorErrorDirective --suppress=nullPointerRedundantCheck --suppress=uninitvar \
-		--suppress=arrayIndexOutOfBounds --suppress=arrayIndexThenCheck --suppress=invalidFunctionArg --suppress=deallocuse \
+		--suppress=arrayIndexOutOfBounds --suppress=arrayIndexThenCheck --suppress=invalidFunctionArg \
 		-Isrc -D__x86_64__ -D__GNUC__ "$1" && touch "$3"
 }
 
