@@ -3,12 +3,13 @@
  *	  The grammar store and the constraint of a sequence; see constraint.h.
  *
  * The store's lock is held while a grammar is compiled: the second row of a query that asks for the same schema then waits
- * for it instead of compiling it again. Compiling is bounded in time and memory by the grammar layer. Grammars nobody uses
+ * for it instead of compiling it again. Giving a grammar back takes no lock: the scheduler's thread does it between steps. Compiling is bounded in time and memory by the grammar layer. Grammars nobody uses
  * leave, the longest unused first, when there are more than MOST_GRAMMARS or they hold more than MOST_BYTES together.
  */
 #include "engine/constraint.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ typedef struct StoredGrammar
 {
 	uint8_t key[KEY_BYTES];
 	Dsv3Grammar *grammar;
-	int users;
+	atomic_int users; /* rises under the store's lock only, so that what is found unused there stays unused */
 	struct StoredGrammar *next; /* most recently used first */
 } StoredGrammar;
 
@@ -132,7 +133,7 @@ trim(Dsv3GrammarStore *store)
 
 		bytes += dsv3_grammar_memory(stored->grammar);
 		count++;
-		if (stored->users == 0 && (count > MOST_GRAMMARS || bytes > MOST_BYTES))
+		if (atomic_load(&stored->users) == 0 && (count > MOST_GRAMMARS || bytes > MOST_BYTES))
 		{
 			*link = stored->next;
 			free_stored(stored);
@@ -194,7 +195,7 @@ use_grammar(Dsv3GrammarStore *store, Dsv3Backend *backend, const Dsv3Request *re
 		{
 			found->next = store->first;
 			store->first = found;
-			found->users++;
+			atomic_fetch_add(&found->users, 1);
 		}
 	}
 	pthread_mutex_unlock(&store->lock);
@@ -211,7 +212,6 @@ dsv3_constraint_open(Dsv3Backend *backend, const Dsv3Request *request, Dsv3Error
 		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a constraint");
 		return NULL;
 	}
-	constraint->store = backend->grammars;
 	constraint->n_ids = backend->sample_limit;
 	constraint->stored = use_grammar(backend->grammars, backend, request, err);
 	if (constraint->stored)
@@ -238,11 +238,7 @@ dsv3_constraint_close(Dsv3Constraint *constraint)
 	dsv3_matcher_free(constraint->matcher);
 	free(constraint->allowed);
 	if (constraint->stored)
-	{
-		pthread_mutex_lock(&constraint->store->lock);
-		constraint->stored->users--;
-		pthread_mutex_unlock(&constraint->store->lock);
-	}
+		atomic_fetch_sub(&constraint->stored->users, 1);
 	free(constraint);
 }
 

@@ -15,7 +15,6 @@
 
 typedef struct Dsv3Constraint
 {
-	Dsv3GrammarStore *store;
 	struct StoredGrammar *stored; /* counted reference */
 	Dsv3Grammar *grammar;         /* of stored */
 	Dsv3Matcher *matcher;

@@ -10,6 +10,7 @@
 #include "engine/sequence.h"
 
 #include <ctype.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -393,6 +394,19 @@ set_limit(Dsv3Sequence *seq, size_t max_context, Dsv3Error *err)
 	return dsv3_error_hint(err, "Lower max_tokens or raise dsv3.kv_cache_size.");
 }
 
+/* Ids that are looked up in a row of logits must be there. */
+static bool
+check_scored(const Dsv3Sequence *seq, const int32_t *ids, size_t count, Dsv3Error *err)
+{
+	for (size_t i = 0; i < count; i++)
+	{
+		if (ids[i] < 0 || ids[i] >= seq->backend->sample_limit)
+			return dsv3_error(err, DSV3_ERR_BAD_FILE, "the tokenizer gave id %d, the model has %d", ids[i],
+							  seq->backend->sample_limit);
+	}
+	return true;
+}
+
 /* SCORE: put choice i behind the prompt. */
 static bool
 take_choice(Dsv3Sequence *seq, size_t i, Dsv3Error *err)
@@ -422,12 +436,8 @@ open_continuation(Dsv3Sequence *seq, size_t max_context, bool kv_limited, Dsv3Er
 	}
 	if (seq->tokens.count >= max_context)
 		return too_long(seq, seq->tokens.count, false, max_context, kv_limited, err);
-	for (size_t i = seq->n_prompt; i < seq->tokens.count; i++)
-	{
-		if (seq->tokens.ids[i] < 0 || seq->tokens.ids[i] >= seq->backend->sample_limit)
-			return dsv3_error(err, DSV3_ERR_BAD_FILE, "the tokenizer gave id %d, the model has %d",
-							  seq->tokens.ids[i], seq->backend->sample_limit);
-	}
+	if (!check_scored(seq, seq->tokens.ids + seq->n_prompt, seq->tokens.count - seq->n_prompt, err))
+		return false;
 	seq->n_limit = seq->tokens.count;
 	seq->finished = seq->tokens.count == seq->n_prompt; /* nothing to score: log-probability 0 */
 	return true;
@@ -466,7 +476,7 @@ open_choices(Dsv3Sequence *seq, size_t max_context, bool kv_limited, Dsv3Error *
 			longest = seq->choices.count - before;
 	}
 	json_decref(list);
-	if (!ok)
+	if (!ok || !check_scored(seq, seq->choices.ids, seq->choices.count, err))
 		return false;
 	if (seq->n_prompt + longest >= max_context)
 		return too_long(seq, seq->n_prompt + longest, false, max_context, kv_limited, err);
@@ -689,8 +699,9 @@ dsv3_sequence_scores(Dsv3Sequence *seq, Dsv3Text *json, Dsv3Error *err)
 	char *text;
 	bool ok;
 
+	/* JSON has no infinity; what cannot be at all gets the least number there is. */
 	for (size_t i = 0; i < seq->n_choices; i++)
-		json_array_append_new(list, json_real(seq->choice_logprobs[i]));
+		json_array_append_new(list, json_real(fmax(seq->choice_logprobs[i], -DBL_MAX)));
 	text = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(17));
 	ok = text ? dsv3_text_append(json, text, strlen(text), err)
 			  : dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for scores");

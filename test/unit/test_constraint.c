@@ -5,6 +5,7 @@
  */
 #include "rig.h"
 
+#include "engine/sequence.h"
 #include "grammar/grammar.h"
 
 #include <jansson.h>
@@ -239,6 +240,30 @@ scores_do_not_depend_on_each_other(void **state)
 }
 
 static void
+scores_that_cannot_be(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+	double logprobs[] = {-INFINITY, -1.5};
+	Dsv3Sequence seq = {.choice_logprobs = logprobs, .n_choices = 2};
+	Dsv3Text text = {0};
+	Dsv3Error err;
+	json_t *scores;
+
+	(void) state;
+	assert_true(dsv3_sequence_scores(&seq, &text, &err));
+	scores = json_loads(text.data, 0, NULL);
+	assert_int_equal(json_array_size(scores), 2);
+	assert_true(json_real_value(json_array_get(scores, 0)) < -1e300);
+	assert_true(json_real_value(json_array_get(scores, 1)) == -1.5);
+	json_decref(scores);
+	dsv3_text_free(&text);
+	/* A tokenizer with more ids than the output matrix has rows. */
+	rig->backend->sample_limit = 'm';
+	expect_error(rig, score(1, "x", "[\"a\", \"z\"]"), DSV3_ERR_BAD_FILE, "the tokenizer gave id 122");
+	close_rig(rig);
+}
+
+static void
 grammars_can_be_asked_about(void **state)
 {
 	Rig *rig = open_rig("test:", 64, 0, false);
@@ -263,10 +288,10 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(allowed_text_passes),         cmocka_unit_test(other_text_is_bent),
-		cmocka_unit_test(whole_within_the_limit),      cmocka_unit_test(the_same_in_any_batch),
-		cmocka_unit_test(the_same_after_a_restart),    cmocka_unit_test(scores_do_not_depend_on_each_other),
-		cmocka_unit_test(grammars_can_be_asked_about),
+		cmocka_unit_test(allowed_text_passes),      cmocka_unit_test(other_text_is_bent),
+		cmocka_unit_test(whole_within_the_limit),   cmocka_unit_test(the_same_in_any_batch),
+		cmocka_unit_test(the_same_after_a_restart), cmocka_unit_test(scores_do_not_depend_on_each_other),
+		cmocka_unit_test(scores_that_cannot_be),    cmocka_unit_test(grammars_can_be_asked_about),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
