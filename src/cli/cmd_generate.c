@@ -3,6 +3,7 @@
  *	  `dsv3 generate MODEL --prompt TEXT`: one answer, on the scheduler that serves PostgreSQL, in this process.
  */
 #include "cli/cli.h"
+#include "cli/options.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -105,24 +106,14 @@ set_text(Dsv3Bytes *bytes, const char *text, Dsv3Error *err)
 static bool
 read_file(const char *path, Dsv3Bytes *bytes, Dsv3Error *err)
 {
-	FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-	Dsv3Text text = {0};
-	char chunk[65536];
-	size_t n;
-	bool ok = true;
+	int64_t length;
+	char *text = dsv3_cli_read_file(path, DSV3_FRAME_MAX_BODY, &length, err);
 
-	if (file == NULL)
-		return dsv3_error(err, DSV3_ERR_NO_FILE, "could not open \"%s\": %s", path, strerror(errno));
-	while (ok && (n = fread(chunk, 1, sizeof(chunk), file)) > 0)
-		ok = dsv3_text_append(&text, chunk, n, err);
-	if (ok && ferror(file))
-		ok = dsv3_error(err, DSV3_ERR_FILE, "could not read \"%s\": %s", path, strerror(errno));
-	if (file != stdin)
-		fclose(file);
+	if (text == NULL)
+		return false;
 	free(bytes->data);
-	ok = ok && dsv3_bytes_set(bytes, text.data ? text.data : "", text.len, err);
-	dsv3_text_free(&text);
-	return ok;
+	*bytes = (Dsv3Bytes){text, (size_t) length};
+	return true;
 }
 
 /* --schema, --choices, --regex, --grammar: their letters in the order of Dsv3GrammarKind. */

@@ -95,7 +95,7 @@ dsv3_cli_id_list(const char *text, int32_t max, int *count)
 char *
 dsv3_cli_read_file(const char *path, int64_t limit, int64_t *length, Dsv3Error *err)
 {
-	FILE *file = fopen(path, "rb");
+	FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
 	char *data = NULL;
 	size_t used = 0, capacity = 65536;
 	bool failed = false;
@@ -136,7 +136,8 @@ dsv3_cli_read_file(const char *path, int64_t limit, int64_t *length, Dsv3Error *
 		else if (used == capacity)
 			capacity *= 2;
 	}
-	fclose(file);
+	if (file != stdin)
+		fclose(file);
 	if (failed)
 	{
 		free(data);

@@ -20,7 +20,7 @@ extern bool dsv3_cli_integer(const char *value, int64_t min, int64_t max, int64_
  * not such a list or is empty. */
 extern int32_t *dsv3_cli_id_list(const char *text, int32_t max, int *count);
 
-/* A whole file of at most limit bytes, with a terminating zero; NULL and *err. The caller frees it. */
+/* A whole file of at most limit bytes, "-" for standard input, with a terminating zero; NULL and *err. The caller frees it. */
 extern char *dsv3_cli_read_file(const char *path, int64_t limit, int64_t *length, Dsv3Error *err);
 
 #define DSV3_CLI_MODEL_OPTIONS_HELP                                                                          \

@@ -3,9 +3,9 @@
  *	  Shared parts of the `dsv3 schema` subcommands (schema_tool.h).
  */
 #include "cli/schema_tool.h"
+#include "cli/options.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #include "text/tokenizer.h"
 
-#define MAX_FILE_BYTES ((size_t) 64 * 1024 * 1024)
+#define MAX_FILE_BYTES (64 * 1024 * 1024)
 #define MAX_DEPTH      16
 
 /* Single bytes, and with `more` pieces that cross the borders of JSON's parts. */
@@ -97,51 +97,11 @@ dsv3_schema_tokens(const char *model_dir, Dsv3Error *err)
 char *
 dsv3_schema_read(const char *path, size_t *len, Dsv3Error *err)
 {
-	FILE *file = fopen(path, "rb");
-	char *data = NULL;
-	size_t cap = 0;
-	size_t n = 0;
+	int64_t length;
+	char *text = dsv3_cli_read_file(path, MAX_FILE_BYTES, &length, err);
 
-	if (file == NULL)
-	{
-		dsv3_error(err, errno == ENOENT ? DSV3_ERR_NO_FILE : DSV3_ERR_FILE, "could not open \"%s\": %s", path,
-				   strerror(errno));
-		return NULL;
-	}
-	for (;;)
-	{
-		size_t got;
-
-		if (cap - n < 65536)
-		{
-			char *grown = cap > MAX_FILE_BYTES ? NULL : realloc(data, (cap == 0 ? 65536 : cap) * 2);
-
-			if (grown == NULL)
-			{
-				dsv3_error(err, DSV3_ERR_TOO_LARGE, "file \"%s\" is too large", path);
-				free(data);
-				fclose(file);
-				return NULL;
-			}
-			data = grown;
-			cap = (cap == 0 ? 65536 : cap) * 2;
-		}
-		got = fread(data + n, 1, cap - n - 1, file);
-		n += got;
-		if (got == 0)
-			break;
-	}
-	if (ferror(file))
-	{
-		dsv3_error(err, DSV3_ERR_FILE, "could not read \"%s\": %s", path, strerror(errno));
-		free(data);
-		fclose(file);
-		return NULL;
-	}
-	fclose(file);
-	data[n] = '\0';
-	*len = n;
-	return data;
+	*len = text ? (size_t) length : 0;
+	return text;
 }
 
 typedef struct Files
