@@ -6,8 +6,8 @@
 #		test/with_server.sh -m build/demo-model -c "max_connections = 120" test/soak/soak.sh 600 100
 #
 #	60 requests of mixed length and sampling are first answered alone, one by one. Then SESSIONS connections (100) ask them in
-#	random order for SECONDS (600) and each answer must equal its answer alone; one request in eight is cancelled by a short
-#	statement_timeout. Every ten seconds the resident memory and the open descriptors of the supervisor and the engine are
+#	random order for SECONDS (600) and each answer must equal its answer alone; one request in eight is given a short
+#	time limit. Every ten seconds the resident memory and the open descriptors of the supervisor and the engine are
 #	noted. At the end no request may be left, all shared memory must be free again, and neither descriptors nor memory may have
 #	grown between the first third and the end. Prints TAP.
 set -u
