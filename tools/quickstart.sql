@@ -72,8 +72,8 @@ SELECT sender, quickstart.wrap(dsv3_generate('What does the writer of this mail 
 FROM quickstart.mails WHERE id IN (1, 3) ORDER BY id;
 
 \echo '---- Data out of text. The form always follows the schema; how good the content is depends on the model.'
-SELECT id, dsv3_extract_json(body, '{"type": "object", "required": ["writer"], "properties":
-		{"writer": {"type": "string", "maxLength": 40}}}') AS extracted
+SELECT id, dsv3_extract_json(body, '{"type": "object", "required": ["person"], "properties":
+		{"person": {"type": "string", "maxLength": 40}}}') AS extracted
 FROM quickstart.mails WHERE id IN (4, 6) ORDER BY id;
 
 \echo '---- A conversation: messages in, one message out.'
