@@ -3,8 +3,9 @@
  *	  The grammar store and the constraint of a sequence; see constraint.h.
  *
  * The store's lock is held while a grammar is compiled: the second row of a query that asks for the same schema then waits
- * for it instead of compiling it again. Giving a grammar back takes no lock: the scheduler's thread does it between steps. Compiling is bounded in time and memory by the grammar layer. Grammars nobody uses
- * leave, the longest unused first, when there are more than MOST_GRAMMARS or they hold more than MOST_BYTES together.
+ * for it instead of compiling it again. Giving a grammar back takes no lock: the scheduler's thread does it between steps.
+ * Compiling is bounded in time and memory by the grammar layer. Grammars nobody uses leave, the longest unused first, when
+ * there are more than MOST_GRAMMARS or they hold more than MOST_BYTES together.
  */
 #include "engine/constraint.h"
 
