@@ -200,7 +200,7 @@ bench_file(Bench *bench, const char *path, Dsv3Error *err)
 		dsv3_gr_arena_free(&bench->arena);
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
 	}
-	dsv3_gr_arena_init(&bench->arena, 0, &bench->out);
+	dsv3_gr_arena_init(&bench->arena, 0, NULL, &bench->out);
 	root = dsv3_gr_json_parse(&bench->arena, text, len, false, &fault);
 	if (root != NULL && root->kind == JSON_ARRAY_)
 		for (uint32_t i = 0; i < root->n; i++)

@@ -205,7 +205,7 @@ run_file(Suite *suite, const char *path, Dsv3Error *err)
 		dsv3_gr_arena_free(&suite->arena);
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
 	}
-	dsv3_gr_arena_init(&suite->arena, 0, &suite->out);
+	dsv3_gr_arena_init(&suite->arena, 0, NULL, &suite->out);
 	root = dsv3_gr_json_parse(&suite->arena, text, len, false, &fault);
 	if (root == NULL)
 	{

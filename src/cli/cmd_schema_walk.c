@@ -195,7 +195,7 @@ walk_file(Walk *w, const char *path, Dsv3Error *err)
 		dsv3_gr_arena_free(&w->arena);
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
 	}
-	dsv3_gr_arena_init(&w->arena, 0, &w->out);
+	dsv3_gr_arena_init(&w->arena, 0, NULL, &w->out);
 	root = dsv3_gr_json_parse(&w->arena, text, len, false, &fault);
 	if (root != NULL && root->kind == JSON_ARRAY_)
 		for (uint32_t i = 0; i < root->n; i++)

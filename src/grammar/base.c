@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "grammar/json.h"
 
@@ -17,51 +16,69 @@ struct ArenaChunk
 	size_t size;
 };
 
+#define LOOK_STEPS  4096
 #define CHUNK_FIRST ((size_t) 8 * 1024)
+#define CHUNK_LARGE ((size_t) 64 * 1024)
 #define CHUNK_MAX   ((size_t) 1024 * 1024)
 
 void
-dsv3_gr_arena_init(Arena *arena, size_t limit, jmp_buf *out)
+dsv3_gr_arena_init(Arena *arena, size_t limit, int64_t *spent, jmp_buf *out)
 {
 	memset(arena, 0, sizeof(*arena));
 	arena->limit = limit;
+	arena->spent = spent != NULL ? spent : &arena->asked;
 	arena->out = out;
+}
+
+bool
+dsv3_gr_arena_has_room(const Arena *arena, size_t size)
+{
+	return arena->limit == 0 || *arena->spent + (int64_t) size <= (int64_t) arena->limit;
+}
+
+/* A chunk of `want` bytes, zeroed or not: large ones come zeroed from the system, page by page as they are used. */
+static ArenaChunk *
+add_chunk(Arena *arena, size_t want)
+{
+	ArenaChunk *chunk = want >= CHUNK_LARGE ? calloc(1, want) : malloc(want);
+
+	if (chunk == NULL)
+		longjmp(*arena->out, GR_OUT_MEMORY);
+	chunk->next = arena->head;
+	chunk->size = want;
+	arena->head = chunk;
+	arena->used += want;
+	return chunk;
 }
 
 void *
 dsv3_gr_arena_alloc(Arena *arena, size_t size)
 {
 	void *p;
-	bool fresh = false;
 
 	size = (size + 7) & ~(size_t) 7;
+	if (!dsv3_gr_arena_has_room(arena, size))
+		longjmp(*arena->out, GR_OUT_LIMIT);
+	*arena->spent += (int64_t) size;
 	if (size > arena->left)
 	{
 		size_t want = arena->used < CHUNK_FIRST ? CHUNK_FIRST : arena->used;
-		ArenaChunk *chunk;
 
+		/* A large block has a chunk of its own; what is left of the present one stays in use. */
+		if (size >= CHUNK_LARGE)
+			return add_chunk(arena, size + sizeof(ArenaChunk)) + 1;
 		if (want > CHUNK_MAX)
 			want = CHUNK_MAX;
 		if (want < size + sizeof(ArenaChunk))
 			want = size + sizeof(ArenaChunk);
-		if (arena->limit != 0 && arena->used + want > arena->limit)
-			longjmp(*arena->out, GR_OUT_LIMIT);
-		/* Large blocks come zeroed from the system, page by page as they are used. */
-		fresh = want >= 65536;
-		chunk = fresh ? calloc(1, want) : malloc(want);
-		if (chunk == NULL)
-			longjmp(*arena->out, GR_OUT_MEMORY);
-		chunk->next = arena->head;
-		chunk->size = want;
-		arena->head = chunk;
-		arena->used += want;
-		arena->at = (char *) (chunk + 1);
+		arena->at = (char *) (add_chunk(arena, want) + 1);
 		arena->left = want - sizeof(ArenaChunk);
+		arena->zeroed = want >= CHUNK_LARGE;
 	}
 	p = arena->at;
 	arena->at += size;
 	arena->left -= size;
-	if (!fresh)
+	if (!arena->zeroed)
 		memset(p, 0, size);
 	return p;
 }
@@ -102,22 +119,19 @@ dsv3_gr_arena_free(Arena *arena)
 	arena->at = NULL;
 	arena->left = 0;
 	arena->used = 0;
+	arena->asked = 0;
 }
 
 void
-dsv3_gr_intvec_push(Arena *arena, IntVec *vec, int32_t value)
+dsv3_gr_intvec_grow(Arena *arena, IntVec *vec)
 {
-	if (vec->n == vec->cap)
-	{
-		int32_t cap = vec->cap == 0 ? 8 : vec->cap * 2;
-		int32_t *v = dsv3_gr_arena_alloc(arena, (size_t) cap * sizeof(int32_t));
+	int32_t cap = vec->cap == 0 ? 8 : vec->cap * 2;
+	int32_t *v = dsv3_gr_arena_alloc(arena, (size_t) cap * sizeof(int32_t));
 
-		if (vec->n != 0)
-			memcpy(v, vec->v, (size_t) vec->n * sizeof(int32_t));
-		vec->v = v;
-		vec->cap = cap;
-	}
-	vec->v[vec->n++] = value;
+	if (vec->n != 0)
+		memcpy(v, vec->v, (size_t) vec->n * sizeof(int32_t));
+	vec->v = v;
+	vec->cap = cap;
 }
 
 uint32_t
@@ -260,24 +274,35 @@ dsv3_gr_interner_get(Interner *in, const int32_t *key, int32_t n, bool *fresh)
 	return in->n - 1;
 }
 
-int64_t
-dsv3_gr_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return (int64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 void
-dsv3_gr_tick_slow(Ctx *ctx)
+dsv3_gr_look(Ctx *ctx)
 {
 	if (ctx->cancelled != NULL && ctx->cancelled(ctx->cancel_arg))
 		dsv3_gr_fail(ctx, DSV3_ERR_CANCELLED, NULL, "canceling statement due to user request");
-	if (ctx->deadline_ns != 0 && dsv3_gr_now_ns() > ctx->deadline_ns)
+	if (ctx->spent.steps > ctx->step_limit)
 		dsv3_gr_fail(ctx, DSV3_ERR_TOO_LARGE,
 					 "Simplify the schema: fewer overlapping alternatives, shorter patterns.",
-					 "schema takes too long to compile");
+					 "schema takes too many steps to compile");
+	ctx->look_at = ctx->spent.steps + LOOK_STEPS;
+	if (ctx->look_at > ctx->step_limit)
+		ctx->look_at = ctx->step_limit + 1;
+}
+
+Work
+dsv3_gr_work_since(const Ctx *ctx, const Work *before)
+{
+	Work work = {ctx->spent.steps - before->steps, ctx->spent.bytes - before->bytes};
+
+	return work;
+}
+
+void
+dsv3_gr_charge(Ctx *ctx, const Work *work)
+{
+	ctx->spent.bytes += work->bytes;
+	if (!dsv3_gr_arena_has_room(ctx->arena, 0))
+		longjmp(ctx->out, GR_OUT_LIMIT);
+	gr_work(ctx, work->steps);
 }
 
 void

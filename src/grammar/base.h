@@ -8,8 +8,10 @@
  * mask.c for caches that grow while a grammar is used). Nothing between the two holds a lock, an open file or malloc'd
  * memory that is not registered with the context.
  *
- * Time and memory are bounded here as well: gr_tick counts work and looks at the clock and at the caller's cancel
- * flag now and then; an arena refuses to grow past its limit. No schema, whatever its author had in mind, escapes both.
+ * Work and memory are bounded here as well: gr_work counts steps and looks at the caller's cancel flag now and then; an
+ * arena refuses to grow past its limit. No schema, whatever its author had in mind, escapes both. No clock is asked, and what
+ * a shared lexeme has cost is charged to everybody who uses it, so that the same schema is compiled or refused on
+ * every machine and whatever was compiled before it.
  */
 #ifndef DSV3_GRAMMAR_BASE_H
 #define DSV3_GRAMMAR_BASE_H
@@ -27,9 +29,12 @@ typedef struct Arena
 	ArenaChunk *head;
 	char *at;
 	size_t left;
-	size_t used;  /* bytes taken from malloc */
-	size_t limit; /* 0: none */
-	jmp_buf *out; /* where to go when memory or the limit is at its end; never NULL while allocating */
+	bool zeroed;    /* the present chunk came zeroed */
+	size_t used;    /* bytes taken from malloc */
+	int64_t asked;  /* bytes given out */
+	int64_t *spent; /* what the limit holds for: `asked`, or a count that several arenas share */
+	size_t limit;   /* 0: none */
+	jmp_buf *out;   /* where to go when memory or the limit is at its end; never NULL while allocating */
 } Arena;
 
 /* Values longjmp carries. */
@@ -40,7 +45,9 @@ enum
 	GR_OUT_LIMIT,     /* the arena's limit */
 };
 
-extern void dsv3_gr_arena_init(Arena *arena, size_t limit, jmp_buf *out);
+/* spent: a count shared with other arenas, or NULL. */
+extern void dsv3_gr_arena_init(Arena *arena, size_t limit, int64_t *spent, jmp_buf *out);
+extern bool dsv3_gr_arena_has_room(const Arena *arena, size_t size);
 extern void *dsv3_gr_arena_alloc(Arena *arena, size_t size); /* zeroed, aligned to 8; jumps out on failure */
 extern void *dsv3_gr_arena_dup(Arena *arena, const void *data, size_t size);
 extern char *dsv3_gr_arena_text(Arena *arena, const char *text, size_t len); /* zero-terminated copy */
@@ -53,7 +60,14 @@ typedef struct IntVec
 	int32_t n;
 	int32_t cap;
 } IntVec;
-extern void dsv3_gr_intvec_push(Arena *arena, IntVec *vec, int32_t value);
+extern void dsv3_gr_intvec_grow(Arena *arena, IntVec *vec);
+static inline void
+gr_intvec_push(Arena *arena, IntVec *vec, int32_t value)
+{
+	if (vec->n == vec->cap)
+		dsv3_gr_intvec_grow(arena, vec);
+	vec->v[vec->n++] = value;
+}
 
 /*
  * Interner: equal int32 sequences get equal ids, counted from 0. Keys live in the arena.
@@ -95,7 +109,15 @@ typedef struct Notice
 
 typedef struct Json Json;
 typedef struct Lex Lex;
+typedef struct CodeProperty CodeProperty;
 struct Ir;
+
+/* What has been spent on something. */
+typedef struct Work
+{
+	int64_t steps;
+	int64_t bytes;
+} Work;
 
 typedef struct Ctx
 {
@@ -109,27 +131,34 @@ typedef struct Ctx
 	Notice *notices;
 	Notice **notice_tail;
 	int32_t nnotices;
-	int64_t deadline_ns;
-	uint32_t ops;
-	int32_t lex_states; /* automaton states built for this grammar so far */
+	Work spent;
+	int64_t step_limit;
+	int64_t look_at; /* the number of steps to look up at: for the cancel flag, for the limit */
 	bool (*cancelled)(void *arg);
 	void *cancel_arg;
-	struct Ir *ir; /* set once automata are held for the grammar */
-	Lex *made;     /* every automaton built by this compilation; each holds one reference until the end */
+	CodeProperty *properties; /* unicode.c */
+	struct Ir *ir;            /* set once automata are held for the grammar */
+	Lex *made; /* every automaton built by this compilation; each holds one reference until the end */
 } Ctx;
 
-/* Processor time of this thread: a busy machine makes no schema too expensive. */
-extern int64_t dsv3_gr_now_ns(void);
-
-/* Count a unit of work; every few thousand, look at the clock and the cancel flag. */
-static inline void gr_tick(Ctx *ctx);
-extern void dsv3_gr_tick_slow(Ctx *ctx);
+/* Count n steps of work, each some ten nanoseconds; now and then, look at the limit and at the cancel flag. */
+extern void dsv3_gr_look(Ctx *ctx);
+static inline void
+gr_work(Ctx *ctx, int64_t n)
+{
+	ctx->spent.steps += n;
+	if (ctx->spent.steps >= ctx->look_at)
+		dsv3_gr_look(ctx);
+}
 static inline void
 gr_tick(Ctx *ctx)
 {
-	if (((++ctx->ops) & 1023) == 0)
-		dsv3_gr_tick_slow(ctx);
+	gr_work(ctx, 1);
 }
+
+/* What was spent since `before`; and charging it once more. */
+extern Work dsv3_gr_work_since(const Ctx *ctx, const Work *before);
+extern void dsv3_gr_charge(Ctx *ctx, const Work *work);
 
 /* Fail the compilation; hint may be NULL. Never returns. */
 extern void dsv3_gr_fail(Ctx *ctx, const char *sqlstate, const char *hint, const char *fmt, ...)

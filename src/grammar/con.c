@@ -223,10 +223,17 @@ dsv3_ir_pattern(Ir *ir, KeyPattern *p, bool counted)
 
 	if (*slot == NULL)
 	{
+		Work before = ir->ctx->spent;
+
 		ir->ctx->at = p->at;
 		ir->ctx->keyword = "pattern";
 		*slot = dsv3_regex_compile(ir->ctx, p->text, p->len, true, false, counted);
+		(*slot)->made = dsv3_gr_work_since(ir->ctx, &before);
 	}
+	else if (ir->for_lex || !(*slot)->charged)
+		dsv3_gr_charge(ir->ctx, &(*slot)->made);
+	/* A lexeme is charged with all its parts, since it may be found made another time; any other use counts once. */
+	(*slot)->charged = (*slot)->charged || !ir->for_lex;
 	return *slot;
 }
 
@@ -243,7 +250,7 @@ dsv3_ir_escape(Ir *ir, Arena *arena, const char *text, uint32_t len, uint32_t *o
 		longjmp(ir->ctx->out, GR_OUT_MEMORY);
 	}
 	/* The arena may jump; the buffer would leak by then, so the arena is asked for room first. */
-	if (arena->limit != 0 && arena->used + buf.len + 4096 > arena->limit)
+	if (!dsv3_gr_arena_has_room(arena, buf.len + 16))
 	{
 		dsv3_gr_textbuf_free(&buf);
 		longjmp(*arena->out, GR_OUT_LIMIT);
@@ -301,7 +308,7 @@ dsv3_con_key_lits(Ir *ir, const Con *con, const char *key, uint32_t len, IntVec 
 	for (const KeyRule *rule = con->keys; rule != NULL; rule = rule->next)
 	{
 		if (dsv3_key_rule_applies(ir, rule, key, len))
-			dsv3_gr_intvec_push(ir->ctx->arena, out, rule->lit);
+			gr_intvec_push(ir->ctx->arena, out, rule->lit);
 		gr_tick(ir->ctx);
 	}
 }
@@ -311,7 +318,7 @@ dsv3_con_item_lits(Ir *ir, const Con *con, int32_t index, IntVec *out)
 {
 	for (const ItemRule *rule = con->items; rule != NULL; rule = rule->next)
 		if (index >= rule->from && (rule->to < 0 || index < rule->to))
-			dsv3_gr_intvec_push(ir->ctx->arena, out, rule->lit);
+			gr_intvec_push(ir->ctx->arena, out, rule->lit);
 }
 
 /* ---- membership ---- */
@@ -734,13 +741,16 @@ dsv3_con_string_lex(Ir *ir, const Con *con, int32_t *smin, int32_t *smax)
 
 	if (lex == NULL)
 	{
+		Work before = ir->ctx->spent;
 		StringParts *p = dsv3_gr_arena_alloc(ir->ctx->arena, sizeof(StringParts));
 
+		ir->for_lex = true;
 		string_parts(ir, con, p);
+		ir->for_lex = false;
 		lex = dsv3_lex_product(ir->ctx, true, p->parts, p->n, p->must, decide_string, &p->decide);
 		lex->use_min = p->min;
 		lex->use_max = p->max;
-		lex = dsv3_ir_cache_lex(ir, key, lex);
+		lex = dsv3_ir_cache_lex(ir, key, lex, &before);
 		if (con->str == NULL && con->excluded == NULL)
 			dsv3_vocab_set_any(ir->vocab, lex);
 	}
@@ -773,11 +783,12 @@ dsv3_con_string_lex(Ir *ir, const Con *con, int32_t *smin, int32_t *smax)
 		both = dsv3_ir_cached_lex(ir, counted);
 		if (both == NULL)
 		{
+			Work before = ir->ctx->spent;
 			Lex *parts[2] = {lex, dsv3_lex_count(ir->ctx, true, min, max)};
 
 			both = dsv3_lex_product(ir->ctx, true, parts, 2, 3, decide_both, NULL);
 			both->use_max = -1;
-			both = dsv3_ir_cache_lex(ir, counted, both);
+			both = dsv3_ir_cache_lex(ir, counted, both, &before);
 		}
 		lex = both;
 		min = 0;

@@ -625,7 +625,7 @@ rank_rule(Rtn *r, int32_t rule, uint8_t *color, int32_t *next_rank)
 					 "grammar rule \"%.*s\" is recursive on the left", (int) r->rules[rule].len,
 					 r->rules[rule].name);
 	color[rule] = 1;
-	dsv3_gr_intvec_push(r->ctx->arena, &work, r->rules[rule].start);
+	gr_intvec_push(r->ctx->arena, &work, r->rules[rule].start);
 	while (work.n > 0)
 	{
 		int32_t s = work.v[--work.n];
@@ -637,14 +637,14 @@ rank_rule(Rtn *r, int32_t rule, uint8_t *color, int32_t *next_rank)
 		gr_tick(r->ctx);
 		if (st->kind == RTN_SPLIT)
 		{
-			dsv3_gr_intvec_push(r->ctx->arena, &work, st->a);
-			dsv3_gr_intvec_push(r->ctx->arena, &work, st->b);
+			gr_intvec_push(r->ctx->arena, &work, st->a);
+			gr_intvec_push(r->ctx->arena, &work, st->b);
 		}
 		else if (st->kind == RTN_CALL)
 		{
 			rank_rule(r, st->b, color, next_rank);
 			if (r->rules[st->b].dist == 0)
-				dsv3_gr_intvec_push(r->ctx->arena, &work, st->a);
+				gr_intvec_push(r->ctx->arena, &work, st->a);
 		}
 	}
 	r->depth--;

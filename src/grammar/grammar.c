@@ -12,7 +12,8 @@
 
 #define SCHEMA_MAX_BYTES   ((size_t) 4 * 1024 * 1024)
 #define DEFAULT_MEMORY     ((size_t) 192 * 1024 * 1024)
-#define DEFAULT_TIME_MS    1000
+#define COMPILE_STEPS      INT64_C(20000000)
+#define VALIDATE_STEPS     INT64_C(200000000)
 #define MATCHER_CACHE_SIZE ((size_t) 96 * 1024 * 1024)
 
 static void
@@ -50,10 +51,7 @@ parse_source(Ctx *ctx, const char *text, size_t len)
 	Json *root = dsv3_gr_json_parse(ctx->arena, text, len, false, &fault);
 
 	if (root == NULL)
-		dsv3_gr_fail(ctx,
-					 fault.too_large ? DSV3_ERR_TOO_LARGE
-									 : (fault.bad_text ? DSV3_ERR_INVALID_TEXT : DSV3_ERR_INVALID_JSON),
-					 NULL, "schema is not valid JSON: %s at byte %zu", fault.what, fault.offset);
+		dsv3_gr_json_fail(ctx, &fault, "schema");
 	return root;
 }
 
@@ -269,7 +267,7 @@ valid_utf8(const char *text, size_t len)
 
 	/* Borrow the JSON reader: the text as a JSON string. */
 	dsv3_gr_json_write_string(&none, text, (uint32_t) len);
-	dsv3_gr_arena_init(&arena, 0, &out);
+	dsv3_gr_arena_init(&arena, 0, NULL, &out);
 	if (setjmp(out) == 0)
 		ok = !none.failed && dsv3_gr_json_parse(&arena, none.data, none.len, true, &fault) != NULL;
 	dsv3_gr_arena_free(&arena);
@@ -285,8 +283,8 @@ compile_into(Dsv3Grammar *g, Ctx *ctx, Arena *scratch, Validator *validator, Dsv
 
 	if (reason != 0)
 		return reason == GR_OUT_ERROR ? false : reason_to_error(ctx, reason, err);
-	dsv3_gr_arena_init(scratch, g->options.memory_limit, &ctx->out);
-	dsv3_gr_arena_init(&g->keep, g->options.memory_limit, &ctx->out);
+	dsv3_gr_arena_init(scratch, g->options.memory_limit, &ctx->spent.bytes, &ctx->out);
+	dsv3_gr_arena_init(&g->keep, g->options.memory_limit, &ctx->spent.bytes, &ctx->out);
 	ir = dsv3_gr_arena_alloc(scratch, sizeof(Ir));
 	switch (g->kind)
 	{
@@ -364,9 +362,7 @@ dsv3_grammar_compile(Dsv3TokenTable *vocab, Dsv3GrammarKind kind, const char *te
 	ctx->notice_tail = &ctx->notices;
 	ctx->cancelled = g->options.cancelled;
 	ctx->cancel_arg = g->options.cancel_arg;
-	ctx->deadline_ns =
-		dsv3_gr_now_ns() +
-		(int64_t) 1000000 * (g->options.time_limit_ms > 0 ? g->options.time_limit_ms : DEFAULT_TIME_MS);
+	ctx->step_limit = COMPILE_STEPS;
 	if (len > SCHEMA_MAX_BYTES)
 		ok = dsv3_error(err, DSV3_ERR_TOO_LARGE, "schema of %zu bytes is larger than %zu bytes", len,
 						SCHEMA_MAX_BYTES);
@@ -388,6 +384,7 @@ dsv3_grammar_compile(Dsv3TokenTable *vocab, Dsv3GrammarKind kind, const char *te
 	}
 	dsv3_validator_free(&validator);
 	release_made(ctx, vocab);
+	g->keep.spent = &g->keep.asked; /* the count was the compilation's */
 	dsv3_gr_arena_free(&scratch);
 	free(ctx);
 	if (ok)
@@ -480,7 +477,7 @@ dsv3_grammar_validate(Dsv3Grammar *g, const char *text, size_t len, Dsv3Error *e
 	ctx->arena = &arena;
 	ctx->err = err;
 	ctx->notice_tail = &ctx->notices;
-	ctx->deadline_ns = dsv3_gr_now_ns() + INT64_C(10000000000);
+	ctx->step_limit = VALIDATE_STEPS;
 	reason = setjmp(ctx->out);
 	if (reason == 0)
 	{
@@ -488,7 +485,7 @@ dsv3_grammar_validate(Dsv3Grammar *g, const char *text, size_t len, Dsv3Error *e
 		Json *value;
 		JsonFault fault;
 
-		dsv3_gr_arena_init(&arena, DEFAULT_MEMORY, &ctx->out);
+		dsv3_gr_arena_init(&arena, DEFAULT_MEMORY, NULL, &ctx->out);
 		schema = parse_source(ctx, g->source, g->source_len);
 		dsv3_gr_schema_open(&doc, ctx, schema, (Draft) g->options.draft, g->documents, g->options.ndocuments);
 		doc.format_assert = !g->options.format_annotation;
@@ -496,8 +493,8 @@ dsv3_grammar_validate(Dsv3Grammar *g, const char *text, size_t len, Dsv3Error *e
 		validator.ctx = ctx;
 		value = dsv3_gr_json_parse(&arena, text, len, true, &fault);
 		if (value == NULL)
-			dsv3_error(err, DSV3_ERR_INTERNAL, "answer is not valid JSON: %s at byte %zu", fault.what,
-					   fault.offset);
+			dsv3_error(err, DSV3_ERR_INTERNAL, "answer %s%s at byte %zu",
+					   fault.too_large ? "" : "is not valid JSON: ", fault.what, fault.offset);
 		else if (!dsv3_validate_value(&validator, schema, 0, value))
 			dsv3_error(err, DSV3_ERR_INTERNAL, "answer does not satisfy its schema");
 		else

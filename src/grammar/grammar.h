@@ -87,7 +87,6 @@ typedef struct Dsv3GrammarOptions
 	int draft; /* 4, 6, 7, 19, 20: when the schema has no $schema; 0: 20, older spellings understood */
 	const Dsv3SchemaDocument *documents; /* what references may lead to besides the schema itself */
 	int32_t ndocuments;
-	int32_t time_limit_ms;        /* for compiling; 0: 1000 */
 	size_t memory_limit;          /* for compiling, and for the grammar's caches; 0: 192 MiB */
 	bool (*cancelled)(void *arg); /* looked at now and then while compiling */
 	void *cancel_arg;

@@ -284,6 +284,7 @@ struct Ir
 	int32_t lit_canonical; /* marks nodes inside uniqueItems: one spelling per value */
 	int32_t
 		lit_strict; /* and these, where several readings might spell it differently: one order of keys too */
+	bool for_lex;   /* the pattern asked for becomes part of a lexeme that is shared */
 	Lex **lexes;    /* references held for the grammar */
 	int32_t nlexes;
 	int32_t lex_cap;
@@ -327,6 +328,7 @@ extern int32_t dsv3_ir_node(Ir *ir, const int32_t *lits, int32_t n); /* -1: impo
 extern void dsv3_ir_build(Ir *ir); /* builds every reachable node, costs, prunes */
 extern Lex *dsv3_ir_keep_lex(Ir *ir, Lex *lex);
 extern Lex *dsv3_ir_cached_lex(Ir *ir, const char *key);
-extern Lex *dsv3_ir_cache_lex(Ir *ir, const char *key, Lex *lex);
+/* before: what had been spent before the lexeme and its parts were made. */
+extern Lex *dsv3_ir_cache_lex(Ir *ir, const char *key, Lex *lex, const Work *before);
 
 #endif /* DSV3_GRAMMAR_IR_H */

@@ -273,7 +273,7 @@ parse_number(Parser *p)
 	if (p->at - start > 100000)
 	{
 		p->fault->too_large = true;
-		return fault(p, "number has more than 100000 digits");
+		return fault(p, "has a number of more than 100000 digits");
 	}
 	value = dsv3_gr_json_new(p->arena, JSON_NUMBER_);
 	value->u.num = dsv3_gr_dec_parse(p->arena, p->text + start, p->at - start);
@@ -329,7 +329,7 @@ parse_object(Parser *p)
 {
 	Json *value = dsv3_gr_json_new(p->arena, JSON_OBJECT_);
 	uint32_t cap = 0;
-	uint32_t *table = NULL; /* open addressing over the members; 0 empty, else index + 1 */
+	uint32_t *table = NULL; /* value->slots while it grows */
 	uint32_t mask = 0;
 
 	skip_space(p);
@@ -377,6 +377,8 @@ parse_object(Parser *p)
 					slot = (slot + 1) & mask;
 				table[slot] = i + 1;
 			}
+			value->slots = table;
+			value->mask = mask;
 		}
 		slot = dsv3_gr_hash(key, keylen) & mask;
 		while (table[slot] != 0)
@@ -445,7 +447,7 @@ parse_value(Parser *p)
 			if (++p->depth > JSON_MAX_DEPTH)
 			{
 				p->fault->too_large = true;
-				return fault(p, "nested deeper than 256 levels");
+				return fault(p, "is nested deeper than 256 levels");
 			}
 			p->at++;
 			value = p->text[p->at - 1] == '[' ? parse_array(p) : parse_object(p);
@@ -472,11 +474,32 @@ dsv3_gr_json_parse(Arena *arena, const char *text, size_t len, bool reject_dupli
 	return value;
 }
 
+void
+dsv3_gr_json_fail(Ctx *ctx, const JsonFault *fault, const char *whose)
+{
+	if (fault->too_large)
+		dsv3_gr_fail(ctx, DSV3_ERR_TOO_LARGE, NULL, "%s %s at byte %zu", whose, fault->what, fault->offset);
+	dsv3_gr_fail(ctx, fault->bad_text ? DSV3_ERR_INVALID_TEXT : DSV3_ERR_INVALID_JSON, NULL,
+				 "%s is not valid JSON: %s at byte %zu", whose, fault->what, fault->offset);
+}
+
 Json *
 dsv3_gr_json_get_n(const Json *object, const char *key, uint32_t keylen)
 {
 	if (object == NULL || object->kind != JSON_OBJECT_)
 		return NULL;
+	if (object->n > 8 && object->slots != NULL)
+	{
+		for (uint32_t slot = dsv3_gr_hash(key, keylen) & object->mask; object->slots[slot] != 0;
+			 slot = (slot + 1) & object->mask)
+		{
+			const JsonMember *m = &object->u.members[object->slots[slot] - 1];
+
+			if (m->keylen == keylen && memcmp(m->key, key, keylen) == 0)
+				return m->value;
+		}
+		return NULL;
+	}
 	for (uint32_t i = 0; i < object->n; i++)
 		if (object->u.members[i].keylen == keylen && memcmp(object->u.members[i].key, key, keylen) == 0)
 			return object->u.members[i].value;

@@ -58,6 +58,8 @@ struct Json
 	const Json *parent;
 	const char *parent_key; /* when the parent is an object */
 	uint32_t parent_index;
+	uint32_t mask;         /* of a parsed object: its members by the hash of their keys, */
+	const uint32_t *slots; /* [mask + 1] index + 1, or 0 */
 };
 
 #define JSON_MAX_DEPTH 256
@@ -65,7 +67,8 @@ struct Json
 typedef struct JsonFault
 {
 	size_t offset;
-	const char *what; /* static text, PostgreSQL style */
+	const char
+		*what; /* static text, PostgreSQL style: what was expected; of too_large, "is ..." or "has ..." */
 	bool too_large;
 	bool bad_text; /* invalid UTF-8 or lone surrogate */
 } JsonFault;
@@ -76,6 +79,9 @@ typedef struct JsonFault
  */
 extern Json *
 dsv3_gr_json_parse(Arena *arena, const char *text, size_t len, bool reject_duplicates, JsonFault *fault);
+
+/* Fail the compilation with a fault in `whose` text. */
+extern void dsv3_gr_json_fail(Ctx *ctx, const JsonFault *fault, const char *whose) __attribute__((noreturn));
 
 extern Json *dsv3_gr_json_get(const Json *object, const char *key); /* NULL when absent or not an object */
 extern Json *dsv3_gr_json_get_n(const Json *object, const char *key, uint32_t keylen);

@@ -258,16 +258,15 @@ dsv3_lex_build(Ctx *ctx, const LexSource *source, const int32_t *start, int32_t 
 
 			key.n = 0;
 			if (source->step(source->arg, k, klen, (unsigned char) rep[c], &key))
+			{
 				t = dsv3_gr_interner_get(&states, key.v, key.n, NULL);
-			dsv3_gr_intvec_push(ctx->arena, &rows, t);
-			gr_tick(ctx);
+				gr_tick(ctx);
+			}
+			gr_intvec_push(ctx->arena, &rows, t);
 		}
+		gr_work(ctx, ncls / 4 + 1);
 	}
 	n = states.n;
-	ctx->lex_states += n;
-	if (ctx->lex_states > LEX_MAX_TOTAL + LEX_MAX_LITERALS)
-		dsv3_gr_fail(ctx, DSV3_ERR_TOO_LARGE, "Use fewer or simpler patterns.",
-					 "schema needs too many automaton states");
 	tag = dsv3_gr_arena_alloc(ctx->arena, ((size_t) n + 1) * sizeof(int32_t));
 	dist = dsv3_gr_arena_alloc(ctx->arena, ((size_t) n + 1) * sizeof(int32_t));
 	renumber = dsv3_gr_arena_alloc(ctx->arena, ((size_t) n + 1) * sizeof(int32_t));
@@ -277,6 +276,7 @@ dsv3_lex_build(Ctx *ctx, const LexSource *source, const int32_t *start, int32_t 
 		const int32_t *k = interner_key(&states, s, &klen);
 
 		tag[s] = source->tag(source->arg, k, klen);
+		gr_work(ctx, klen);
 	}
 	rev = reverse_edges(ctx, rows.v, n, ncls);
 	distances(ctx, &rev, tag, NULL, n, dist);
@@ -284,7 +284,7 @@ dsv3_lex_build(Ctx *ctx, const LexSource *source, const int32_t *start, int32_t 
 	lex = calloc(1, sizeof(Lex));
 	if (lex == NULL)
 		longjmp(ctx->out, GR_OUT_MEMORY);
-	dsv3_gr_arena_init(&lex->arena, (size_t) 256 * 1024 * 1024, &ctx->out);
+	dsv3_gr_arena_init(&lex->arena, ctx->arena->limit, &ctx->spent.bytes, &ctx->out);
 	lex->refs = 1;
 	lex->next_made = ctx->made;
 	ctx->made = lex;
@@ -342,6 +342,7 @@ dsv3_lex_build(Ctx *ctx, const LexSource *source, const int32_t *start, int32_t 
 			distances(ctx, &rev, lex->tag, lex->mid, lex->n, lex->minlen);
 		}
 	}
+	lex->arena.spent = &lex->arena.asked; /* it outlives the compilation */
 	return lex;
 }
 
@@ -474,7 +475,7 @@ typedef struct Product
 	uint64_t must;
 	int32_t (*decide)(void *arg, uint64_t accepting);
 	void *arg;
-	Arena *arena;
+	Ctx *ctx;
 	int32_t count_max; /* -2: no counter; the last key element counts code points */
 	int32_t count_min;
 } Product;
@@ -487,14 +488,15 @@ product_step(void *arg, const int32_t *key, int32_t n, unsigned char byte, IntVe
 
 	if (t < 0)
 		return false;
-	dsv3_gr_intvec_push(p->arena, out, t);
+	gr_intvec_push(p->ctx->arena, out, t);
+	gr_work(p->ctx, p->n / 4);
 	for (int32_t i = 0; i < p->n; i++)
 	{
 		int32_t s = key[i + 1] < 0 ? LEX_DEAD : lex_step(p->parts[i], key[i + 1], byte);
 
 		if (s < 0 && (p->must >> i & 1) != 0)
 			return false;
-		dsv3_gr_intvec_push(p->arena, out, s);
+		gr_intvec_push(p->ctx->arena, out, s);
 	}
 	if (p->count_max != -2)
 	{
@@ -504,7 +506,7 @@ product_step(void *arg, const int32_t *key, int32_t n, unsigned char byte, IntVe
 			return false;
 		if (p->count_max < 0 && count > p->count_min)
 			count = p->count_min;
-		dsv3_gr_intvec_push(p->arena, out, count);
+		gr_intvec_push(p->ctx->arena, out, count);
 	}
 	return true;
 }
@@ -560,12 +562,12 @@ product_build(Ctx *ctx, Product *p)
 			cls[b] = (uint8_t) map[cls[b]][p->parts[i]->cls[b]];
 		ncls = n;
 	}
-	p->arena = ctx->arena;
-	dsv3_gr_intvec_push(ctx->arena, &start, T_PLAIN);
+	p->ctx = ctx;
+	gr_intvec_push(ctx->arena, &start, T_PLAIN);
 	for (int32_t i = 0; i < p->n; i++)
-		dsv3_gr_intvec_push(ctx->arena, &start, p->parts[i]->n == 0 ? LEX_DEAD : 0);
+		gr_intvec_push(ctx->arena, &start, p->parts[i]->n == 0 ? LEX_DEAD : 0);
 	if (p->count_max != -2)
-		dsv3_gr_intvec_push(ctx->arena, &start, 0);
+		gr_intvec_push(ctx->arena, &start, 0);
 	for (int32_t i = 0; i < p->n; i++)
 		if (start.v[i + 1] < 0 && (p->must >> i & 1) != 0)
 		{
@@ -574,9 +576,9 @@ product_build(Ctx *ctx, Product *p)
 			p->count_max = 0;
 			p->count_min = 1;
 			start.n = 0;
-			dsv3_gr_intvec_push(ctx->arena, &start, T_PLAIN);
+			gr_intvec_push(ctx->arena, &start, T_PLAIN);
 			p->n = 0;
-			dsv3_gr_intvec_push(ctx->arena, &start, 0);
+			gr_intvec_push(ctx->arena, &start, 0);
 		}
 	lex = dsv3_lex_build(ctx, &source, start.v, start.n, cls, ncls);
 	if (lex->n > 0)
@@ -590,9 +592,20 @@ product_build(Ctx *ctx, Product *p)
 bool
 dsv3_lex_flexible(Ctx *ctx, Lex *lex)
 {
-	if (lex->flexible < 0)
-		lex->flexible = lengths_flexible(ctx, lex);
-	return lex->flexible == 1;
+	int32_t flexible = __atomic_load_n(&lex->flexible, __ATOMIC_ACQUIRE);
+
+	if (flexible < 0)
+	{
+		Work before = ctx->spent;
+
+		flexible = lengths_flexible(ctx, lex);
+		/* Two compilations may do this at once; they find and write the same. */
+		lex->flexible_made = dsv3_gr_work_since(ctx, &before);
+		__atomic_store_n(&lex->flexible, flexible, __ATOMIC_RELEASE);
+	}
+	else
+		dsv3_gr_charge(ctx, &lex->flexible_made);
+	return flexible == 1;
 }
 
 Lex *
@@ -679,9 +692,9 @@ trie_step(void *arg, const int32_t *key, int32_t n, unsigned char byte, IntVec *
 	}
 	if (from >= lo)
 		return false;
-	dsv3_gr_intvec_push(trie->arena, out, from);
-	dsv3_gr_intvec_push(trie->arena, out, lo);
-	dsv3_gr_intvec_push(trie->arena, out, (int32_t) depth + 1);
+	gr_intvec_push(trie->arena, out, from);
+	gr_intvec_push(trie->arena, out, lo);
+	gr_intvec_push(trie->arena, out, (int32_t) depth + 1);
 	return true;
 }
 

@@ -17,7 +17,6 @@
 #include "grammar/base.h"
 
 #define LEX_MAX_STATES   20000
-#define LEX_MAX_TOTAL    200000 /* states built for one grammar */
 #define LEX_MAX_LITERALS 400000 /* states of one set of literals */
 #define LEX_DEAD         (-1)
 #define LEX_MID_ESCAPE   1       /* mid of a state after a backslash */
@@ -40,8 +39,11 @@ struct Lex
 	int32_t *minlen;  /* [n] code points to the nearest acceptance, counted on states with mid == 0 */
 	int32_t *card;    /* [n] a lower bound of the number of completions, at most LEX_CARD_MAX */
 	int32_t *cost;    /* [n] tokens of the shortest spelling found; vocab.c fills it */
-	int8_t
+	Work made;        /* what making it and its parts took, for those who find it made */
+	Work flexible_made;
+	int32_t
 		flexible; /* 1 yes, 0 no, -1 not looked at: every length from minlen up can be reached, from every state */
+	bool narrowed;          /* of a number: some values are left out */
 	bool endless;           /* from every state there are arbitrarily long ways to acceptance */
 	bool open;              /* every valid text is a prefix of the language, from every state */
 	struct LexMask **masks; /* [n] lazily made, under the vocabulary's lock */
@@ -86,7 +88,7 @@ extern void dsv3_lex_free(Lex *lex);
 /* The inside of any JSON string (escaped), and any UTF-8 text without U+0000. */
 extern Lex *dsv3_lex_any(Ctx *ctx, bool escaped);
 
-/* lex->flexible, worked out when first asked for. */
+/* lex->flexible, worked out when first asked for; charged in either case. */
 extern bool dsv3_lex_flexible(Ctx *ctx, Lex *lex);
 
 /* Between min and max code points of any text; max < 0: no maximum. */
@@ -117,6 +119,8 @@ typedef struct PatternPart
 typedef struct Pattern
 {
 	PatternPart *parts;
+	Work made;
+	bool charged;
 	/* `^X{m,n}$` of one character class: the counts are taken out of the automaton. max -1: no maximum. */
 	int32_t min;
 	int32_t max;

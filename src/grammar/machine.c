@@ -915,7 +915,7 @@ dsv3_machine_reset(Dsv3Grammar *g)
 	StepOut out = {NULL, 0, 0, NULL, 0, 0};
 
 	dsv3_gr_arena_free(&g->cache);
-	dsv3_gr_arena_init(&g->cache, g->cache_limit, &g->out);
+	dsv3_gr_arena_init(&g->cache, g->cache_limit, NULL, &g->out);
 	g->generation++;
 	dsv3_gr_interner_init(&g->config_keys, &g->cache);
 	dsv3_gr_interner_init(&g->texts, &g->cache);

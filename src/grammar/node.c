@@ -74,12 +74,21 @@ dsv3_ir_node(Ir *ir, const int32_t *lits, int32_t n)
 	return id;
 }
 
-Lex *
-dsv3_ir_keep_lex(Ir *ir, Lex *lex)
+static bool
+holds_lex(const Ir *ir, const Lex *lex)
 {
 	for (int32_t i = 0; i < ir->nlexes; i++)
 		if (ir->lexes[i] == lex)
-			return lex;
+			return true;
+	return false;
+}
+
+Lex *
+dsv3_ir_keep_lex(Ir *ir, Lex *lex)
+{
+	gr_work(ir->ctx, ir->nlexes / 16);
+	if (holds_lex(ir, lex))
+		return lex;
 	if (ir->nlexes == ir->lex_cap)
 	{
 		int32_t cap = ir->lex_cap == 0 ? 16 : ir->lex_cap * 2;
@@ -102,16 +111,21 @@ dsv3_ir_cached_lex(Ir *ir, const char *key)
 
 	if (lex != NULL)
 	{
+		bool held = holds_lex(ir, lex);
+
 		/* The find added a reference; keep it for the grammar, or give it back when the grammar has one. */
 		dsv3_ir_keep_lex(ir, lex);
 		dsv3_vocab_release_lex(ir->vocab, lex);
+		if (!held)
+			dsv3_gr_charge(ir->ctx, &lex->made);
 	}
 	return lex;
 }
 
 Lex *
-dsv3_ir_cache_lex(Ir *ir, const char *key, Lex *lex)
+dsv3_ir_cache_lex(Ir *ir, const char *key, Lex *lex, const Work *before)
 {
+	lex->made = dsv3_gr_work_since(ir->ctx, before);
 	dsv3_ir_keep_lex(ir, lex);
 	dsv3_vocab_store_lex(ir->vocab, key, lex);
 	dsv3_vocab_release_lex(ir->vocab, lex);
@@ -198,7 +212,14 @@ number_alt_lex(Ir *ir, const NumSpec *spec)
 	dsv3_gr_textbuf_free(&buf);
 	lex = dsv3_ir_cached_lex(ir, key);
 	if (lex == NULL)
-		lex = dsv3_ir_cache_lex(ir, key, dsv3_number_lex(ir->ctx, spec));
+	{
+		Work before = ir->ctx->spent;
+
+		lex = dsv3_ir_cache_lex(ir, key, dsv3_number_lex(ir->ctx, spec), &before);
+	}
+	if (lex->narrowed)
+		dsv3_gr_notice(ir->ctx,
+					   "multipleOf is too fine for an automaton; only its first multiples are written");
 	return lex;
 }
 
@@ -259,9 +280,9 @@ array_alt(Ir *ir, AltList *list, int32_t node, const Con *con, Spelling spelling
 				if (i < rules[j]->from)
 					possible = possible && !in;
 				else if (in)
-					dsv3_gr_intvec_push(ir->ctx->arena, &lits, rules[j]->lit);
+					gr_intvec_push(ir->ctx->arena, &lits, rules[j]->lit);
 				else if (rules[j]->max >= 0)
-					dsv3_gr_intvec_push(ir->ctx->arena, &lits, rules[j]->lit ^ 1);
+					gr_intvec_push(ir->ctx->arena, &lits, rules[j]->lit ^ 1);
 			}
 			dsv3_spelling_lits(ir, con->unique && spelling == SPELL_FREE ? SPELL_ONE : spelling, &lits);
 			alt->nodes[(i << nc) + set] = possible ? dsv3_ir_node(ir, lits.v, lits.n) : -1;
@@ -489,9 +510,9 @@ void
 dsv3_spelling_lits(const Ir *ir, Spelling spelling, IntVec *lits)
 {
 	if (spelling != SPELL_FREE)
-		dsv3_gr_intvec_push(ir->ctx->arena, lits, ir->lit_canonical);
+		gr_intvec_push(ir->ctx->arena, lits, ir->lit_canonical);
 	if (spelling == SPELL_STRICT)
-		dsv3_gr_intvec_push(ir->ctx->arena, lits, ir->lit_strict);
+		gr_intvec_push(ir->ctx->arena, lits, ir->lit_strict);
 }
 
 static void

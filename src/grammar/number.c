@@ -61,7 +61,7 @@ typedef struct Numbers
 	Bound lo[2]; /* [neg] lower and upper bound of the magnitude */
 	Bound hi[2];
 	int32_t ngrid;
-	uint64_t m[MAX_GRIDS];
+	uint32_t m[MAX_GRIDS]; /* at most MAX_MODULO */
 	int32_t k[MAX_GRIDS];
 	bool grid_neg[MAX_GRIDS];
 	int32_t int_cap; /* more integral digits than this are dead; -1: no cap */
@@ -184,7 +184,7 @@ grids_step(Numbers *num, const int32_t *key, int32_t *out, unsigned char d, bool
 		int32_t r = key[K_REM + i];
 
 		if (r >= 0 && (!fraction || key[K_FRAC] < num->k[i]))
-			r = (int32_t) (((uint64_t) r * 10 + (uint64_t) (d - '0')) % num->m[i]);
+			r = (int32_t) (((uint32_t) r * 10 + (uint32_t) (d - '0')) % num->m[i]);
 		else if (r >= 0 && d != '0')
 			r = -1; /* off the grid for good */
 		out[K_REM + i] = r;
@@ -314,7 +314,7 @@ num_step(void *arg, const int32_t *key, int32_t n, unsigned char c, IntVec *vec)
 			break;
 	}
 	for (int32_t i = 0; i < n; i++)
-		dsv3_gr_intvec_push(num->arena, vec, out[i]);
+		gr_intvec_push(num->arena, vec, out[i]);
 	return true;
 }
 
@@ -363,6 +363,7 @@ static Lex *
 narrowed_grid(Ctx *ctx, const NumSpec *spec, const Dec *step)
 {
 	LexLiteral literals[200];
+	Lex *lex;
 	int32_t n = 0;
 	int64_t digits = 0;
 	int64_t first = 0;
@@ -401,8 +402,9 @@ narrowed_grid(Ctx *ctx, const NumSpec *spec, const Dec *step)
 			dsv3_gr_textbuf_free(&buf);
 			n++;
 		}
-	dsv3_gr_notice(ctx, "multipleOf is too fine for an automaton; only its first multiples are written");
-	return dsv3_lex_literals(ctx, literals, n, true);
+	lex = dsv3_lex_literals(ctx, literals, n, true);
+	lex->narrowed = true;
+	return lex;
 }
 
 Lex *
@@ -464,7 +466,7 @@ dsv3_number_lex(Ctx *ctx, const NumSpec *spec)
 		if (i == MAX_GRIDS)
 			dsv3_gr_fail(ctx, DSV3_ERR_TOO_LARGE, NULL, "more than %d multipleOf apply to one number",
 						 MAX_GRIDS);
-		num->m[i] = m;
+		num->m[i] = (uint32_t) m;
 		num->k[i] = g->step->exp < 0 ? (int32_t) -g->step->exp : 0;
 		num->grid_neg[i] = g->negated;
 		for (int32_t q = 0; q < i; q++)

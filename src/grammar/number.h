@@ -29,7 +29,7 @@ typedef struct NumSpec
 /*
  * The automaton, possibly empty (n == 0). Digits are capped at 30 before and 30 after the point unless a bound has
  * more; exponents appear only where there is neither bound nor grid. Grids too fine for an automaton are narrowed to
- * their first multiples, with a NOTICE.
+ * their first multiples, and the automaton is marked as narrowed.
  */
 extern Lex *dsv3_number_lex(Ctx *ctx, const NumSpec *spec);
 extern bool dsv3_number_spec_has(const NumSpec *spec, const Dec *value);

@@ -220,7 +220,7 @@ region_node(Regions *r, uint64_t accepting)
 						applies = false;
 		}
 		if (applies)
-			dsv3_gr_intvec_push(ir->ctx->arena, &lits, rule->lit);
+			gr_intvec_push(ir->ctx->arena, &lits, rule->lit);
 	}
 	dsv3_spelling_lits(ir, r->spelling, &lits);
 	return dsv3_ir_node(ir, lits.v, lits.n);
@@ -254,10 +254,10 @@ decide_region(void *arg, uint64_t accepting)
 		if (node >= 0 && region < 0)
 		{
 			region = r->nodes.n;
-			dsv3_gr_intvec_push(r->ir->ctx->arena, &r->nodes, node);
+			gr_intvec_push(r->ir->ctx->arena, &r->nodes, node);
 		}
 	}
-	dsv3_gr_intvec_push(r->ir->ctx->arena, &r->of_set, region);
+	gr_intvec_push(r->ir->ctx->arena, &r->of_set, region);
 	return region;
 }
 
@@ -440,7 +440,7 @@ dsv3_object_alt(Ir *ir, Alt *alt, const Con *con, Spelling spelling)
 		{
 			int32_t d = table_add(&table, rule->name, rule->len);
 
-			dsv3_gr_intvec_push(ir->ctx->arena, &table.v[d].lits, rule->lit);
+			gr_intvec_push(ir->ctx->arena, &table.v[d].lits, rule->lit);
 		}
 		else
 			nothers++;
@@ -514,7 +514,7 @@ dsv3_object_alt(Ir *ir, Alt *alt, const Con *con, Spelling spelling)
 						applies = !dsv3_key_pattern_matches(ir, p->pattern, d->text, d->len);
 				}
 				if (applies)
-					dsv3_gr_intvec_push(ir->ctx->arena, &d->lits, rule->lit);
+					gr_intvec_push(ir->ctx->arena, &d->lits, rule->lit);
 			}
 			dsv3_spelling_lits(ir, spelling, &d->lits);
 			prop = &alt->props[at++];
@@ -553,6 +553,7 @@ dsv3_object_alt(Ir *ir, Alt *alt, const Con *con, Spelling spelling)
 		Prop *prop = &alt->props[i];
 		bool spaced = ir->options.whitespace == DSV3_WHITESPACE_SPACED;
 
+		gr_work(ir->ctx, (int64_t) prop->keylen * 4 + 16);
 		dsv3_gr_textbuf_add(&buf, spaced ? ", \"" : ",\"", spaced ? 3 : 2);
 		dsv3_gr_textbuf_add(&buf, prop->key, (size_t) prop->keylen);
 		dsv3_gr_textbuf_add(&buf, spaced ? "\": " : "\":", spaced ? 3 : 2);
@@ -564,7 +565,6 @@ dsv3_object_alt(Ir *ir, Alt *alt, const Con *con, Spelling spelling)
 		prop->piece = dsv3_vocab_cost(ir->vocab, buf.data, buf.len);
 		prop->piece0 = dsv3_vocab_cost(ir->vocab, buf.data + 1 + spaced, buf.len - 1 - spaced);
 		dsv3_gr_textbuf_free(&buf);
-		gr_tick(ir->ctx);
 	}
 	dsv3_object_costs(ir, alt);
 	return true;
@@ -579,6 +579,7 @@ dsv3_object_costs(Ir *ir, Alt *alt)
 	int32_t possible = 0;
 	int32_t cost = 0;
 
+	gr_work(ir->ctx, alt->nprops / 4 + 1);
 	for (int32_t i = alt->nprops;; i--)
 	{
 		alt->next_required[i] = last;
@@ -626,7 +627,7 @@ filter_step(void *arg, const int32_t *key, int32_t n, unsigned char byte, IntVec
 	(void) n;
 	if (s < 0)
 		return false;
-	dsv3_gr_intvec_push(f->arena, out, s);
+	gr_intvec_push(f->arena, out, s);
 	return true;
 }
 

@@ -607,8 +607,11 @@ typedef struct Nfa
 	int32_t n;
 	int32_t cap;
 	int32_t start;
-	int32_t *mark;
-	int32_t stamp;
+	uint64_t *bits; /* the set of states being collected */
+	uint64_t *seen; /* what the closure has been at */
+	int32_t lo;     /* their words in use: [lo, hi) */
+	int32_t hi;
+	IntVec found;
 	int32_t *stack;
 	bool absorbing; /* reaching the final state accepts whatever follows */
 } Nfa;
@@ -816,21 +819,27 @@ nfa_make(Nfa *nfa, const RxNode *node, int32_t next, int depth)
 	return next;
 }
 
-/* Add the states reachable from s without a byte. */
+/* Add the states reachable from s without a byte to the set. */
 static void
-closure(Nfa *nfa, int32_t s, bool at_start, bool at_end, IntVec *out)
+closure(Nfa *nfa, int32_t s, bool at_start, bool at_end)
 {
 	int32_t n = 0;
+	int32_t steps = 0;
 
 	nfa->stack[n++] = s;
 	while (n > 0)
 	{
 		const NfaState *st;
+		uint64_t bit;
 
 		s = nfa->stack[--n];
-		if (nfa->mark[s] == nfa->stamp)
+		bit = UINT64_C(1) << (s & 63);
+		if ((nfa->seen[s >> 6] & bit) != 0)
 			continue;
-		nfa->mark[s] = nfa->stamp;
+		nfa->seen[s >> 6] |= bit;
+		nfa->lo = s >> 6 < nfa->lo ? s >> 6 : nfa->lo;
+		nfa->hi = s >> 6 >= nfa->hi ? (s >> 6) + 1 : nfa->hi;
+		steps++;
 		st = &nfa->states[s];
 		switch (st->kind)
 		{
@@ -845,44 +854,45 @@ closure(Nfa *nfa, int32_t s, bool at_start, bool at_end, IntVec *out)
 			case NFA_EOL:
 				if (at_end)
 					nfa->stack[n++] = st->out;
-				dsv3_gr_intvec_push(nfa->ctx->arena, out, s);
+				nfa->bits[s >> 6] |= bit;
 				break;
 			default:
-				dsv3_gr_intvec_push(nfa->ctx->arena, out, s);
+				nfa->bits[s >> 6] |= bit;
 				break;
 		}
 	}
+	gr_work(nfa->ctx, steps / 8);
 }
 
-static int
-compare_int(const void *a, const void *b)
-{
-	int32_t x = *(const int32_t *) a;
-	int32_t y = *(const int32_t *) b;
-
-	return (x > y) - (x < y);
-}
-
+/* Move the collected set into `out`, in order; once the final state of a search is in it, nothing else matters. */
 static void
-settle(Nfa *nfa, IntVec *set)
+settle(Nfa *nfa, IntVec *out)
 {
-	for (int32_t i = 0; i < set->n && nfa->absorbing; i++)
-		if (nfa->states[set->v[i]].kind == NFA_FINAL)
+	out->n = 0;
+	gr_work(nfa->ctx, nfa->hi > nfa->lo ? (nfa->hi - nfa->lo) / 8 + 1 : 1);
+	for (int32_t w = nfa->lo; w < nfa->hi; w++)
+	{
+		for (uint64_t bits = nfa->bits[w]; bits != 0; bits &= bits - 1)
+			gr_intvec_push(nfa->ctx->arena, out, w * 64 + __builtin_ctzll(bits));
+		nfa->bits[w] = nfa->seen[w] = 0;
+	}
+	nfa->lo = INT32_MAX;
+	nfa->hi = 0;
+	for (int32_t i = 0; i < out->n && nfa->absorbing; i++)
+		if (nfa->states[out->v[i]].kind == NFA_FINAL)
 		{
-			set->v[0] = set->v[i];
-			set->n = 1;
+			out->v[0] = out->v[i];
+			out->n = 1;
 			return;
 		}
-	if (set->n > 1)
-		qsort(set->v, (size_t) set->n, sizeof(int32_t), compare_int);
 }
 
 static bool
 nfa_step(void *arg, const int32_t *key, int32_t n, unsigned char byte, IntVec *out)
 {
 	Nfa *nfa = arg;
+	bool any = false;
 
-	nfa->stamp++;
 	out->n = 0;
 	for (int32_t i = 0; i < n; i++)
 	{
@@ -890,14 +900,19 @@ nfa_step(void *arg, const int32_t *key, int32_t n, unsigned char byte, IntVec *o
 
 		if (st->kind == NFA_FINAL && nfa->absorbing)
 		{
-			dsv3_gr_intvec_push(nfa->ctx->arena, out, key[i]);
+			/* The final state stands alone in its set. */
+			gr_intvec_push(nfa->ctx->arena, out, key[i]);
 			return true;
 		}
 		if (st->kind == NFA_BYTE && byte >= st->lo && byte <= st->hi)
-			closure(nfa, st->out, false, false, out);
-		gr_tick(nfa->ctx);
+		{
+			any = true;
+			closure(nfa, st->out, false, false);
+		}
 	}
-	settle(nfa, out);
+	gr_work(nfa->ctx, n / 8 + 1);
+	if (any)
+		settle(nfa, out);
 	return out->n != 0;
 }
 
@@ -905,17 +920,16 @@ static int32_t
 nfa_tag(void *arg, const int32_t *key, int32_t n)
 {
 	Nfa *nfa = arg;
-	IntVec out = {NULL, 0, 0};
 
 	for (int32_t i = 0; i < n; i++)
 		if (nfa->states[key[i]].kind == NFA_FINAL)
 			return 0;
-	nfa->stamp++;
 	for (int32_t i = 0; i < n; i++)
 		if (nfa->states[key[i]].kind == NFA_EOL)
-			closure(nfa, nfa->states[key[i]].out, false, true, &out);
-	for (int32_t i = 0; i < out.n; i++)
-		if (nfa->states[out.v[i]].kind == NFA_FINAL)
+			closure(nfa, nfa->states[key[i]].out, false, true);
+	settle(nfa, &nfa->found);
+	for (int32_t i = 0; i < nfa->found.n; i++)
+		if (nfa->states[nfa->found.v[i]].kind == NFA_FINAL)
 			return 0;
 	return -1;
 }
@@ -929,9 +943,9 @@ nfa_to_lex(Nfa *nfa)
 	bool cut[257] = {false};
 	int32_t ncls = 0;
 
-	nfa->mark = dsv3_gr_arena_alloc(nfa->ctx->arena, (size_t) nfa->n * sizeof(int32_t));
+	nfa->bits = dsv3_gr_arena_alloc(nfa->ctx->arena, ((size_t) nfa->n / 64 + 1) * sizeof(uint64_t));
+	nfa->seen = dsv3_gr_arena_alloc(nfa->ctx->arena, ((size_t) nfa->n / 64 + 1) * sizeof(uint64_t));
 	nfa->stack = dsv3_gr_arena_alloc(nfa->ctx->arena, ((size_t) nfa->n * 2 + 8) * sizeof(int32_t));
-	nfa->stamp = 1;
 	for (int32_t i = 0; i < nfa->n; i++)
 		if (nfa->states[i].kind == NFA_BYTE && nfa->states[i].lo <= nfa->states[i].hi)
 		{
@@ -945,7 +959,7 @@ nfa_to_lex(Nfa *nfa)
 		cls[b] = (uint8_t) ncls;
 	}
 	ncls++;
-	closure(nfa, nfa->start, true, false, &start);
+	closure(nfa, nfa->start, true, false);
 	settle(nfa, &start);
 	return dsv3_lex_build(nfa->ctx, &source, start.v, start.n, cls, ncls);
 }
@@ -953,7 +967,7 @@ nfa_to_lex(Nfa *nfa)
 static PatternPart *
 make_part(RxParser *p, RxNode *node, bool escaped, bool whole, bool negated, PatternPart *next)
 {
-	Nfa nfa = {.ctx = p->ctx, .escaped = escaped, .absorbing = !whole};
+	Nfa nfa = {.ctx = p->ctx, .lo = INT32_MAX, .escaped = escaped, .absorbing = !whole};
 	PatternPart *part = dsv3_gr_arena_alloc(p->ctx->arena, sizeof(PatternPart));
 	int32_t final = nfa_add(&nfa, NFA_FINAL, -1, -1);
 	int32_t body;

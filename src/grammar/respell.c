@@ -159,7 +159,7 @@ respell_locked(Respell *r, const char *text, size_t len, size_t *outlen)
 
 	if (setjmp(local) != 0 || setjmp(r->g->out) != 0)
 		return NULL;
-	dsv3_gr_arena_init(&r->arena, (size_t) 256 * 1024 * 1024, &local);
+	dsv3_gr_arena_init(&r->arena, (size_t) 256 * 1024 * 1024, NULL, &local);
 	value = dsv3_gr_json_parse(&r->arena, text, len, false, &fault);
 	if (value == NULL)
 		return NULL;

@@ -372,6 +372,7 @@ dsv3_gr_schema_enter(SchemaDoc *doc, int32_t env, const Json *schema)
 static int32_t
 find_resource(SchemaDoc *doc, const char *uri)
 {
+	gr_work(doc->ctx, doc->nresources / 4);
 	for (int32_t i = 0; i < doc->nresources; i++)
 		if (strcmp(doc->resources[i].uri, uri) == 0)
 			return i;
@@ -384,8 +385,12 @@ find_resource(SchemaDoc *doc, const char *uri)
 			doc->parsed[i] = dsv3_gr_json_parse(doc->ctx->arena, doc->documents[i].text,
 												doc->documents[i].len, false, &fault);
 			if (doc->parsed[i] == NULL)
-				dsv3_gr_fail(doc->ctx, DSV3_ERR_INVALID_JSON, NULL, "document \"%s\" is not valid JSON: %s",
-							 uri, fault.what);
+			{
+				char whose[300];
+
+				snprintf(whose, sizeof(whose), "document \"%.250s\"", uri);
+				dsv3_gr_json_fail(doc->ctx, &fault, whose);
+			}
 			resource = add_resource(doc, dsv3_gr_arena_text(doc->ctx->arena, uri, strlen(uri)),
 									doc->parsed[i], draft_of(doc, doc->parsed[i], doc->draft));
 			dsv3_gr_schema_index(doc, doc->parsed[i], resource);
@@ -494,6 +499,8 @@ dsv3_gr_schema_reference(SchemaDoc *doc, const Json *schema, const char *kind, i
 			target = follow_pointer(doc, doc->resources[resource].root, fragment, len, &resource);
 		else
 			for (Anchor *a = doc->resources[resource].anchors; a != NULL; a = a->next)
+			{
+				gr_tick(doc->ctx);
 				if (strcmp(a->name, fragment) == 0)
 				{
 					target = a->schema;
@@ -501,6 +508,7 @@ dsv3_gr_schema_reference(SchemaDoc *doc, const Json *schema, const char *kind, i
 					if (dynamic)
 						break;
 				}
+			}
 		if (target != NULL && dynamic && strcmp(kind, "$dynamicRef") == 0)
 		{
 			int32_t n;
@@ -508,8 +516,11 @@ dsv3_gr_schema_reference(SchemaDoc *doc, const Json *schema, const char *kind, i
 
 			for (int32_t i = 0; i < n; i++)
 				for (Anchor *a = doc->resources[scope[i]].anchors; a != NULL; a = a->next)
+				{
+					gr_tick(doc->ctx);
 					if (a->dynamic && strcmp(a->name, fragment) == 0)
 						return a->schema;
+				}
 		}
 	}
 	if (target == NULL)

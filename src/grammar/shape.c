@@ -13,13 +13,13 @@
 static void
 push_text(Arena *arena, IntVec *key, const char *text, uint32_t len)
 {
-	dsv3_gr_intvec_push(arena, key, (int32_t) len);
+	gr_intvec_push(arena, key, (int32_t) len);
 	for (uint32_t i = 0; i < len; i += 4)
 	{
 		int32_t word = 0;
 
 		memcpy(&word, text + i, len - i < 4 ? len - i : 4);
-		dsv3_gr_intvec_push(arena, key, word);
+		gr_intvec_push(arena, key, word);
 	}
 }
 
@@ -45,12 +45,12 @@ shape_of(Ir *ir, const Json *value)
 	if (value->shape != 0)
 		return value->shape;
 	gr_tick(ir->ctx);
-	dsv3_gr_intvec_push(arena, &key, value->kind);
+	gr_intvec_push(arena, &key, value->kind);
 	switch (value->kind)
 	{
 		case JSON_NUMBER_:
-			dsv3_gr_intvec_push(arena, &key, value->u.num->neg);
-			dsv3_gr_intvec_push(arena, &key, (int32_t) value->u.num->exp);
+			gr_intvec_push(arena, &key, value->u.num->neg);
+			gr_intvec_push(arena, &key, (int32_t) value->u.num->exp);
 			push_text(arena, &key, value->u.num->digits, (uint32_t) value->u.num->ndigits);
 			break;
 		case JSON_STRING_:
@@ -58,14 +58,14 @@ shape_of(Ir *ir, const Json *value)
 			break;
 		case JSON_ARRAY_:
 			for (uint32_t i = 0; i < value->n; i++)
-				dsv3_gr_intvec_push(arena, &key, shape_of(ir, value->u.items[i]));
+				gr_intvec_push(arena, &key, shape_of(ir, value->u.items[i]));
 			break;
 		case JSON_OBJECT_:
 			for (uint32_t i = 0; i < value->n; i++)
 				if (!is_comment(value, &value->u.members[i]))
 				{
 					push_text(arena, &key, value->u.members[i].key, value->u.members[i].keylen);
-					dsv3_gr_intvec_push(arena, &key, shape_of(ir, value->u.members[i].value));
+					gr_intvec_push(arena, &key, shape_of(ir, value->u.members[i].value));
 				}
 			break;
 		default:

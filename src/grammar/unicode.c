@@ -11,6 +11,8 @@
 
 #include "grammar/unicode.h"
 
+#define PROPERTY_STEPS 1000000 /* what looking at every character counts as */
+
 size_t
 dsv3_gr_unicode_decode(const char *text, size_t len, uint32_t *code)
 {
@@ -203,9 +205,19 @@ dsv3_gr_unicode_property(const char *name, size_t *len)
 	return name;
 }
 
-bool
-dsv3_codeset_add_property(Ctx *ctx, CodeSet *set, const char *name, size_t len, bool negate)
+/* A property met in this compilation. */
+struct CodeProperty
 {
+	CodeProperty *next;
+	char name[48];
+	CodeSet set;
+};
+
+/* The code points with a property, found once for a compilation; NULL: there is none of that name. */
+static const CodeProperty *
+property_of(Ctx *ctx, const char *name, size_t len)
+{
+	CodeProperty *p;
 	char text[80];
 	pcre2_code *code;
 	pcre2_match_data *data;
@@ -214,20 +226,24 @@ dsv3_codeset_add_property(Ctx *ctx, CodeSet *set, const char *name, size_t len, 
 	unsigned char *all;
 	size_t n = 0;
 	size_t at = 0;
-	CodeSet part = {NULL, 0, 0};
 
-	name = dsv3_gr_unicode_property(name, &len);
-	if (len == 0 || len > 40)
-		return false;
+	if (len == 0 || len >= sizeof(p->name))
+		return NULL;
+	for (p = ctx->properties; p != NULL; p = p->next)
+		if (strlen(p->name) == len && memcmp(p->name, name, len) == 0)
+			return p;
 	snprintf(text, sizeof(text), "\\p{%.*s}+", (int) len, name);
-	/* Everything that can jump out is allocated before PCRE2's own memory. */
+	/* Everything that can jump out is done before PCRE2 has memory of its own. */
+	gr_work(ctx, PROPERTY_STEPS);
 	all = dsv3_gr_arena_alloc(ctx->arena, 4500000);
-	part.cap = 4000;
-	part.ranges = dsv3_gr_arena_alloc(ctx->arena, (size_t) part.cap * sizeof(CodeRange));
+	p = dsv3_gr_arena_alloc(ctx->arena, sizeof(CodeProperty));
+	memcpy(p->name, name, len);
+	p->set.cap = 4000;
+	p->set.ranges = dsv3_gr_arena_alloc(ctx->arena, (size_t) p->set.cap * sizeof(CodeRange));
 	code = pcre2_compile((PCRE2_SPTR) text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_NO_UTF_CHECK, &error,
 						 &offset, NULL);
 	if (code == NULL)
-		return false;
+		return NULL;
 	data = pcre2_match_data_create(1, NULL);
 	if (data == NULL)
 	{
@@ -249,15 +265,29 @@ dsv3_codeset_add_property(Ctx *ctx, CodeSet *set, const char *name, size_t len, 
 		dsv3_gr_unicode_decode((char *) all + ov[0], n - ov[0], &lo);
 		dsv3_gr_unicode_decode((char *) all + last, n - last, &hi);
 		at = ov[1];
-		if (part.n < part.cap)
-			dsv3_codeset_add(ctx->arena, &part, lo, hi);
+		if (p->set.n < p->set.cap)
+			dsv3_codeset_add(ctx->arena, &p->set, lo, hi);
 	}
 	pcre2_match_data_free(data);
 	pcre2_code_free(code);
-	dsv3_codeset_finish(ctx->arena, &part, negate);
-	for (int32_t i = 0; i < part.n; i++)
-		dsv3_codeset_add(ctx->arena, set, part.ranges[i].lo, part.ranges[i].hi);
-	return true;
+	p->next = ctx->properties;
+	ctx->properties = p;
+	return p;
+}
+
+bool
+dsv3_codeset_add_property(Ctx *ctx, CodeSet *set, const char *name, size_t len, bool negate)
+{
+	const CodeProperty *p;
+
+	name = dsv3_gr_unicode_property(name, &len);
+	p = property_of(ctx, name, len);
+	if (p != NULL)
+	{
+		gr_work(ctx, p->set.n / 4);
+		add_set(ctx->arena, set, p->set.ranges, p->set.n, negate);
+	}
+	return p != NULL;
 }
 
 void

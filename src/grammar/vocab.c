@@ -83,6 +83,10 @@ build_trie(VocabTrie *trie, const SortItem *items, int32_t n, int32_t *same)
 	}
 	while (depth > 0)
 		trie->nodes[open[depth--]].skip = trie->n;
+	for (int b = 0; b < 256; b++)
+		trie->first[b] = trie->n;
+	for (int32_t i = 0; i < trie->n; i = trie->nodes[i].skip)
+		trie->first[trie->nodes[i].byte] = i;
 	return true;
 }
 
@@ -329,7 +333,7 @@ dsv3_vocab_cost(const Dsv3TokenTable *vocab, const char *text, size_t len)
 	for (size_t i = len; i-- > 0;)
 	{
 		int32_t best = 1 + window[(i + 1) % (size_t) size];
-		int32_t at = 0;
+		int32_t at = vocab->all.first[(uint8_t) text[i]];
 		int32_t end = vocab->all.n;
 
 		for (size_t k = i; k < len && at < end; k++)

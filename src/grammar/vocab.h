@@ -27,6 +27,7 @@ typedef struct VocabTrie
 {
 	VocabNode *nodes;
 	int32_t n;
+	int32_t first[256]; /* the node of each first byte, or n */
 } VocabTrie;
 
 /* What may follow a string's closing quote inside a token: the distinct tails, as a trie of their own. */

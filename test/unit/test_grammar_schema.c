@@ -331,6 +331,7 @@ hostile_schemas_are_bounded(void **state)
 	memset(text, '[', 10000);
 	assert_null(dsv3_grammar_compile(vocab, DSV3_GRAMMAR_JSON_SCHEMA, text, 10000, NULL, NULL, &err));
 	assert_string_equal(err.sqlstate, DSV3_ERR_TOO_LARGE);
+	assert_string_equal(err.message, "schema is nested deeper than 256 levels at byte 256");
 
 	n = (size_t) sprintf(text, "{\"minimum\":");
 	memset(text + n, '9', 100000);
@@ -339,12 +340,17 @@ hostile_schemas_are_bounded(void **state)
 	g = dsv3_grammar_compile(vocab, DSV3_GRAMMAR_JSON_SCHEMA, text, n, NULL, NULL, &err);
 	assert_null(g);
 	assert_string_equal(err.sqlstate, DSV3_ERR_TOO_LARGE);
+	assert_non_null(strstr(err.message, "more than 400 digits"));
+	text[n - 1] = '9';
+	text[n++] = '}';
+	assert_null(dsv3_grammar_compile(vocab, DSV3_GRAMMAR_JSON_SCHEMA, text, n, NULL, NULL, &err));
+	assert_string_equal(err.sqlstate, DSV3_ERR_TOO_LARGE);
+	assert_string_equal(err.message, "schema has a number of more than 100000 digits at byte 100012");
 
 	n = (size_t) sprintf(text, "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{");
 	for (int i = 0; i < 20000; i++)
 		n += (size_t) sprintf(text + n, "%s\"property%d\":{\"type\":\"null\"}", i > 0 ? "," : "", i);
 	n += (size_t) sprintf(text + n, "}}");
-	options.time_limit_ms = 60000; /* sanitizers are slow */
 	g = dsv3_grammar_compile(vocab, DSV3_GRAMMAR_JSON_SCHEMA, text, n, &options, NULL, &err);
 	assert_non_null(g);
 	assert_true(writes(g, "{\"property7\":null,\"property19999\":null}"));
@@ -361,6 +367,92 @@ hostile_schemas_are_bounded(void **state)
 	assert_string_equal(err.sqlstate, DSV3_ERR_TOO_LARGE);
 	assert_null(dsv3_grammar_compile(vocab, DSV3_GRAMMAR_JSON_SCHEMA, "\"\xff\"", 3, NULL, NULL, &err));
 	assert_string_equal(err.sqlstate, DSV3_ERR_INVALID_TEXT);
+	free(text);
+}
+
+static Dsv3Grammar *
+compile_in(Dsv3TokenTable *table, const char *schema, size_t memory, Dsv3Error *err)
+{
+	Dsv3GrammarOptions options = {0};
+
+	options.memory_limit = memory;
+	memset(err, 0, sizeof(*err));
+	return dsv3_grammar_compile(table, DSV3_GRAMMAR_JSON_SCHEMA, schema, strlen(schema), &options, NULL, err);
+}
+
+/* What is refused is refused whether or not its lexemes are there already: the least memory that is enough is the same. */
+static void
+limits_do_not_depend_on_the_past(void **state)
+{
+	static const char *const schemas[] = {
+		"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"^[a-f]{2,9}x\"},\"b\":"
+		"{"
+		"\"type\":\"string\",\"pattern\":\"^[a-f]{2,9}x\",\"format\":\"date\"},\"c\":{\"type\":\"number\","
+		"\"minimum\":3,\"multipleOf\":7}},\"patternProperties\":{\"^[a-f]{2,9}x\":{\"type\":\"null\"}}}",
+		"{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"^(ab)*$\",\"minLength\":3,"
+		"\"maxLength\":"
+		"20}}",
+	};
+	Dsv3Error err;
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(schemas) / sizeof(schemas[0]); i++)
+	{
+		Dsv3TokenTable *table;
+		size_t lo = 1024; /* not enough */
+		size_t hi = (size_t) 64 * 1024 * 1024;
+
+		while (hi - lo > 8)
+		{
+			size_t middle = (lo + hi) / 2;
+			Dsv3Grammar *g;
+
+			table = small_vocab();
+			g = compile_in(table, schemas[i], middle, &err);
+			if (g != NULL)
+				hi = middle;
+			else
+				lo = middle;
+			dsv3_grammar_free(g);
+			dsv3_token_table_free(table);
+		}
+		table = small_vocab();
+		for (int round = 0; round < 2; round++)
+		{
+			Dsv3Grammar *g = compile_in(table, schemas[i], hi, &err);
+
+			assert_non_null(g);
+			dsv3_grammar_free(g);
+			assert_null(compile_in(table, schemas[i], lo, &err));
+			assert_string_equal(err.sqlstate, DSV3_ERR_TOO_LARGE);
+		}
+		dsv3_token_table_free(table);
+	}
+}
+
+/* Too much work is refused by counting, not by the clock, with the place where it became too much. */
+static void
+work_is_counted(void **state)
+{
+	char *text = malloc(1000000);
+	size_t n = (size_t) sprintf(text, "{\"type\":\"object\",\"properties\":{");
+	Dsv3GrammarPlace place;
+	char first[512];
+	Dsv3Error err = {0};
+
+	(void) state;
+	for (int i = 0; i < 5000; i++)
+		n += (size_t) sprintf(text + n,
+							  "%s\"p%d\":{\"type\":\"string\",\"pattern\":\"^[a-z]+%d[0-9]*x{0,%d}$\"}",
+							  i > 0 ? "," : "", i, i, i % 30);
+	n += (size_t) sprintf(text + n, "}}");
+	assert_null(dsv3_grammar_compile(vocab, DSV3_GRAMMAR_JSON_SCHEMA, text, n, NULL, &place, &err));
+	assert_string_equal(err.sqlstate, DSV3_ERR_TOO_LARGE);
+	assert_string_equal(err.message, "schema takes too many steps to compile");
+	strcpy(first, place.pointer);
+	assert_memory_equal(first, "/properties/p", 13);
+	assert_null(dsv3_grammar_compile(vocab, DSV3_GRAMMAR_JSON_SCHEMA, text, n, NULL, &place, &err));
+	assert_string_equal(place.pointer, first);
 	free(text);
 }
 
@@ -391,6 +483,8 @@ main(void)
 		cmocka_unit_test(notices_are_kept),
 		cmocka_unit_test(validator_has_its_own_mind),
 		cmocka_unit_test(hostile_schemas_are_bounded),
+		cmocka_unit_test(limits_do_not_depend_on_the_past),
+		cmocka_unit_test(work_is_counted),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
