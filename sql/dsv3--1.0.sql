@@ -152,12 +152,13 @@ CREATE FUNCTION dsv3_check_schema(
 	OUT sqlstate pg_catalog.text,
 	OUT error pg_catalog.text,
 	OUT detail pg_catalog.text,
-	OUT hint pg_catalog.text)
+	OUT hint pg_catalog.text,
+	OUT prompt pg_catalog.text)
 RETURNS pg_catalog.record
 AS 'MODULE_PATHNAME', 'dsv3_check_schema_1_0'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 10000;
 COMMENT ON FUNCTION dsv3_check_schema(pg_catalog.jsonb)
-	IS 'can answers be bound to this schema, and what of it is narrowed or ignored';
+	IS 'can answers be bound to this schema, what of it is narrowed or ignored, and what the model reads before a text';
 
 CREATE FUNCTION dsv3_json_accepts(
 	schema pg_catalog.jsonb,

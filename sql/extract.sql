@@ -16,6 +16,16 @@ SELECT jsonb_typeof(dsv3_extract_json('no instruction', '{"type":"object","prope
 SELECT prompt_tokens = 3 + octet_length(E'INSTRUCTION\n\nJSON Schema:\n{"type":"string","maxLength":3}\n\nText:\n\nthe text') AS prompt
 FROM dsv3_try_extract_json('the text', '{"maxLength":3,"type":"string"}', 'INSTRUCTION');
 
+-- What the model reads before the text when no instruction is given, and that it is what the model reads: free text by this prompt, bound alike, is
+-- made of the same choices, which depend on every byte before them.
+\pset format unaligned
+SELECT prompt FROM dsv3_check_schema('{"properties":{"a":{"type":"integer"},"Größe":{"type":["number","null"]}},"required":["Größe","a"]}');
+\pset format aligned
+SELECT e.value #>> '{}' = trim(both '"' FROM g.value) AS same_choices, e.prompt_tokens - g.prompt_tokens AS more_tokens
+FROM dsv3_check_schema('{"type":"string","pattern":"^[a-z]{60}$"}') AS c,
+     dsv3_try_extract_json('the text', '{"type":"string","pattern":"^[a-z]{60}$"}', options => '{"temperature":2,"seed":7}') AS e,
+     LATERAL dsv3_try_generate(c.prompt, 'the text', temperature => 2, seed => 7, options => '{"regex":"\"[a-z]{60}\""}') AS g;
+
 -- Keys come in the order of "required".
 SELECT dsv3_extract_json('x', '{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"},"long":{"type":"integer"}},"required":["long","a"]}',
 	says('{"long":1,"a":2,"b":3}'), options => '{"whitespace":"compact"}');
@@ -112,11 +122,11 @@ SELECT dsv3_extract_json(repeat('x', 5000), '{"type":"null"}', options => '{"on_
 SELECT dsv3_extract_json(repeat('x', 5000), '{"type":"null"}');
 
 -- What of a schema can be enforced.
-SELECT * FROM dsv3_check_schema('{"type":"boolean"}');
+SELECT ok, shortest, notices, sqlstate, error, detail, hint, prompt IS NULL AS no_prompt FROM dsv3_check_schema('{"type":"boolean"}');
 SELECT ok, notices FROM dsv3_check_schema('{"type":"string","format":"unheard-of"}');
-SELECT * FROM dsv3_check_schema('{"properties":{"a":{"$ref":"other.json"}}}');
-SELECT * FROM dsv3_check_schema('{"type":"strin"}');
-SELECT * FROM dsv3_check_schema('{"type":"string","pattern":"("}');
+SELECT ok, shortest, notices, sqlstate, error, detail, hint, prompt IS NULL AS no_prompt FROM dsv3_check_schema('{"properties":{"a":{"$ref":"other.json"}}}');
+SELECT ok, shortest, notices, sqlstate, error, detail, hint, prompt IS NULL AS no_prompt FROM dsv3_check_schema('{"type":"strin"}');
+SELECT ok, shortest, notices, sqlstate, error, detail, hint, prompt IS NULL AS no_prompt FROM dsv3_check_schema('{"type":"string","pattern":"("}');
 SELECT ok, shortest FROM dsv3_check_schema('true');
 SELECT dsv3_json_accepts('{"type":"integer"}', '12'), dsv3_json_accepts('{"type":"integer"}', '12 '), dsv3_json_accepts('{"type":"integer"}', '-'),
        dsv3_json_accepts('{"type":"integer"}', ''), dsv3_json_accepts('{"type":"number"}', '1e5'),

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """
-run.py [--modes constrained,free,evidence] [--limit N] [--max-tokens N] [--records FILE] [--json FILE]
+run.py [--modes constrained,free,evidence,compact] [--part tuning|held-out] [--limit N] [--max-tokens N] [--sessions N] [--records FILE] [--json FILE]
 
 How well a server's model extracts, on the labelled set beside this file. psql connects as libpq's environment says (PGHOST, ...); the
-database has the extension. Modes, each with the same instruction and the same limit of tokens:
+database has the extension. Modes, each with the extension's own prompt and the same limit of tokens:
 
   constrained  dsv3_extract_json: the schema binds the answer
-  free         dsv3_generate with the same prompt; JSON is looked for in the answer, leniently
+  free         dsv3_generate with the same prompt, which dsv3_check_schema gives; JSON is looked for in the answer, leniently
   evidence     dsv3_extract_json with one more property before all others: quotes from the text that the values rest on; it is
                left out of the scores
+  compact      as constrained, but without white space in the answer
 
 Each answer is appended to the records file when it is there, and a run that finds its records goes on where they end: it can be
-stopped at any time; calls that failed are made again. Records of another set, model or limit are refused. The table and the JSON are about all records of the chosen
-modes that belong to the chosen items. --limit takes the first N items of a fixed shuffle, so that each schema has its share.
+stopped at any time; calls that failed are made again. Records of another set, model, prompt or limit are refused. The table and the JSON
+are about all records of the chosen modes that belong to the chosen items. --limit takes the first N items of a fixed shuffle that gives each
+schema its share. --part takes every other item of it: "tuning" is for choosing a prompt, "held-out" for saying how good it is.
 
 Exit status: 0; 1 when answers of a constrained mode were invalid or calls failed; 2 when the run could not go on.
 """
@@ -25,14 +27,13 @@ import random
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import labels
 import score
 
-MODES = ("constrained", "free", "evidence")
-INSTRUCTION = ("Extract from the text below what the JSON Schema describes, and answer with one JSON document that follows the schema and "
-               "nothing else. Copy values from the text as they are written. Where the text does not tell a value, use null, or an empty array. "
-               "Do not infer or invent.")
+MODES = ("constrained", "free", "evidence", "compact")
+PARTS = ("tuning", "held-out")
 EVIDENCE = {"type": "array", "description": "short quotes from the text that the values below rest on", "maxItems": 8,
             "items": {"type": "string", "maxLength": 120}}
 
@@ -65,15 +66,14 @@ def evidence_first(schema):
 
 
 def statement(mode, text, schema, max_tokens):
-    definition = json.dumps(evidence_first(schema) if mode == "evidence" else schema, ensure_ascii=False)
+    definition = literal(json.dumps(evidence_first(schema) if mode == "evidence" else schema, ensure_ascii=False)) + "::jsonb"
     if mode == "free":
-        # What dsv3_extract_json makes of its arguments, the spelling of jsonb included.
-        prompt = literal(INSTRUCTION + "\n\nJSON Schema:\n") + f" || {literal(definition)}::jsonb::text || " + literal("\n\nText:")
-        call = f"dsv3_try_generate({prompt}, {literal(text)}, max_tokens => {max_tokens}, temperature => 0)"
+        call = (f"dsv3_check_schema({definition}) AS c, "
+                f"LATERAL dsv3_try_generate(c.prompt, {literal(text)}, max_tokens => {max_tokens}, temperature => 0) AS t")
     else:
-        call = (f"dsv3_try_extract_json({literal(text)}, {literal(definition)}::jsonb, {literal(INSTRUCTION)}, {max_tokens}, "
-                """'{"temperature": 0}')""")
-    return f"SELECT row_to_json(t) FROM (SELECT ok, value, error, finish_reason, prompt_tokens, output_tokens FROM {call}) AS t"
+        chosen_options = json.dumps({"temperature": 0, "whitespace": "compact" if mode == "compact" else "natural"})
+        call = f"dsv3_try_extract_json({literal(text)}, {definition}, max_tokens => {max_tokens}, options => {literal(chosen_options)}) AS t"
+    return f"SELECT row_to_json(r) FROM (SELECT t.ok, value, t.error, finish_reason, prompt_tokens, output_tokens FROM {call}) AS r"
 
 
 def ask(mode, item, schema, max_tokens):
@@ -128,10 +128,16 @@ class Records:
         self.done[record["mode"], record["id"]] = record
 
 
-def chosen(items, limit):
-    items = sorted(items, key=lambda item: item["id"])
-    random.Random("extraction").shuffle(items)
-    return items if limit is None else items[:limit]
+def chosen(items, part, limit):
+    by_schema = {}
+    for item in sorted(items, key=lambda item: item["id"]):
+        by_schema.setdefault(item["schema"], []).append(item)
+    ranked = []
+    for schema in sorted(by_schema):
+        random.Random(schema).shuffle(by_schema[schema])
+        ranked += [(rank, schema, item) for rank, item in enumerate(by_schema[schema])]
+    ranked.sort(key=lambda one: one[:2])
+    return [item for rank, _, item in ranked if part is None or PARTS[rank % 2] == part][:limit]
 
 
 def results(records, items, schemas, modes):
@@ -147,8 +153,22 @@ def results(records, items, schemas, modes):
     return made
 
 
+def ask_all(calls, schemas, max_tokens, sessions, records):
+    """Several at a time, each in a session of its own; the engine computes them together."""
+    with ThreadPoolExecutor(sessions) as pool:
+        asked = [pool.submit(ask, mode, item, schemas[item["schema"]], max_tokens) for mode, item in calls]
+        try:
+            for index, answer in enumerate(as_completed(asked), 1):
+                records.add(answer.result())
+                if sys.stderr.isatty():
+                    print(f"\r{index} of {len(calls)}", end="", file=sys.stderr, flush=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
 COLUMNS = (("documents", "documents", "d"), ("field_accuracy", "fields right", "%"), ("exact_documents", "exact", "%"), ("not_json", "no JSON", "%"),
-           ("invalid", "invalid", "%"), ("null_kept", "nulls kept", "%"), ("value_lost", "values lost", "%"), ("failed_calls", "failed", "d"),
+           ("invalid", "invalid", "%"), ("null_kept", "nulls kept", "%"), ("value_right", "values right", "%"), ("value_lost", "values lost", "%"),
+           ("elements", "elements", "%"), ("failed_calls", "failed", "d"),
            ("output_tokens", "tokens", "d"), ("seconds", "seconds", "f"))
 
 
@@ -168,8 +188,10 @@ def table(made):
 def main():
     parser = argparse.ArgumentParser(description="extraction quality of the server that libpq's environment names")
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--part", choices=PARTS)
     parser.add_argument("--limit", type=int, metavar="N")
     parser.add_argument("--max-tokens", type=int, default=600, metavar="N")
+    parser.add_argument("--sessions", type=int, default=8, metavar="N")
     parser.add_argument("--records", default="extraction-records.jsonl", metavar="FILE")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
@@ -178,19 +200,16 @@ def main():
         parser.error(f"modes are {', '.join(MODES)}")
 
     schemas, items = labels.load_schemas(), labels.load_items()
-    digest = hashlib.sha256(json.dumps([items, schemas, INSTRUCTION, EVIDENCE]).encode()).hexdigest()
-    items = chosen(items, options.limit)
+    digest = hashlib.sha256(json.dumps([items, schemas, EVIDENCE]).encode()).hexdigest()
+    items = chosen(items, options.part, options.limit)
     try:
-        model = query("SELECT to_json(digest) FROM dsv3_health()")
-        about = {"set": digest, "model": model, "max_tokens": options.max_tokens}
+        server = query("SELECT json_build_object('model', digest, 'prompt', prompt) FROM dsv3_health(), dsv3_check_schema('true')")
+        about = {"set": digest, **server, "max_tokens": options.max_tokens}
         records = Records(options.records, about)
         # Item by item, so that a run that is cut short has compared the modes on the same items.
-        for index, item in enumerate(items, 1):
-            for mode in modes:
-                if records.done.get((mode, item["id"]), {"error": "not asked"})["error"]:
-                    records.add(ask(mode, item, schemas[item["schema"]], options.max_tokens))
-            if sys.stderr.isatty():
-                print(f"\r{index} of {len(items)}", end="", file=sys.stderr, flush=True)
+        missing = [(mode, item) for item in items for mode in modes
+                   if records.done.get((mode, item["id"]), {"error": "not asked"})["error"]]
+        ask_all(missing, schemas, options.max_tokens, options.sessions, records)
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on", file=sys.stderr)
     except Stop as stop:

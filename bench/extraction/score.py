@@ -15,7 +15,7 @@ import re
 
 import labels
 
-COUNTS = ("fields", "right", "null_expected", "null_right", "value_expected", "value_lost")
+COUNTS = ("fields", "right", "null_expected", "null_right", "value_expected", "value_right", "value_lost", "elements_expected", "elements_given")
 
 
 def same(expected, got):
@@ -58,7 +58,7 @@ def compare(expected, got=MISSING):
             counts["fields"] = max(1, sum(value is not None for _, value in labels.leaves(got)))
         counts["null_expected"], counts["null_right"] = 1, counts["right"]
     else:
-        counts["value_expected"], counts["value_lost"] = 1, int(got is None or got is MISSING)
+        counts["value_expected"], counts["value_right"], counts["value_lost"] = 1, counts["right"], int(got is None or got is MISSING)
     return counts
 
 
@@ -115,9 +115,17 @@ def lenient_json(text):
     return MISSING
 
 
+def elements(value):
+    """Elements of all arrays of a value, at any depth."""
+    if isinstance(value, dict):
+        return sum(elements(child) for child in value.values())
+    return len(value) + sum(elements(child) for child in value) if isinstance(value, list) else 0
+
+
 def judge(item, schema, got):
     """What one answer is worth. `got` is the value, or MISSING when there is none."""
     counts = compare(item["expected"], got)
+    counts["elements_expected"], counts["elements_given"] = elements(item["expected"]), elements(got)
     return dict(counts, parsed=got is not MISSING, valid=got is not MISSING and not labels.violations(got, schema),
                 exact=counts["right"] == counts["fields"])
 
@@ -140,7 +148,9 @@ def summary(records):
         "not_json": share(sum(not record["parsed"] for record in records), count),
         "invalid": share(sum(not record["valid"] for record in records), count),
         "null_kept": share(total["null_right"], total["null_expected"]),
+        "value_right": share(total["value_right"], total["value_expected"]),
         "value_lost": share(total["value_lost"], total["value_expected"]),
+        "elements": share(total["elements_given"], total["elements_expected"]),
         "failed_calls": sum(bool(record.get("error")) for record in records),
         "output_tokens": sum(record.get("output_tokens") or 0 for record in records),
         "seconds": sum(record.get("seconds") or 0 for record in records),

@@ -6,7 +6,8 @@
  * the result is kept in the call site's memory, so a table's rows compile it once and its notices come once. A refused
  * schema raises before any row is computed, also in the try form: it would meet every row alike.
  *
- * The prompt begins with what the rows have in common, the instruction and the schema, and ends with the row's text.
+ * The prompt begins with what the rows have in common, the instruction and the schema, and ends with the row's text. What
+ * comes before the text is made in one place, so that dsv3_check_schema shows what the model reads.
  */
 #include "postgres.h"
 
@@ -57,24 +58,33 @@ default_max_tokens(const Dsv3Request *request, const Dsv3Schema *schema)
 	return (uint32) Min(tokens, (uint64) dsv3_guc_max_output_tokens);
 }
 
-bool
-dsv3_extract_prompt(Dsv3Request *request, const Dsv3Schema *schema, Datum input, const Dsv3Text *instruction,
-					Dsv3Failure *failure)
+/* What the model reads before the text, in UTF-8; the engine puts an empty line between the two. No instruction: a good
+ * one. In the current memory context. */
+static Dsv3Text
+make_prompt(const Dsv3Schema *schema, const Dsv3Text *instruction)
 {
 	StringInfoData prompt;
-	Size total = schema->text.len + instruction->len;
 
-	if (!dsv3_take_text(input, &request->input, &total, failure))
-		return false;
 	initStringInfo(&prompt);
-	if (instruction->data)
+	if (instruction && instruction->data)
 		appendBinaryStringInfo(&prompt, instruction->data, (int) instruction->len);
 	else
 		appendStringInfoString(&prompt, default_instruction);
 	appendStringInfoString(&prompt, "\n\nJSON Schema:\n");
 	appendBinaryStringInfo(&prompt, schema->text.data, (int) schema->text.len);
 	appendStringInfoString(&prompt, "\n\nText:");
-	request->prompt = (Dsv3Text){prompt.data, (Size) prompt.len};
+	return (Dsv3Text){prompt.data, (Size) prompt.len};
+}
+
+bool
+dsv3_extract_prompt(Dsv3Request *request, const Dsv3Schema *schema, Datum input, const Dsv3Text *instruction,
+					Dsv3Failure *failure)
+{
+	Size total = schema->text.len + instruction->len;
+
+	if (!dsv3_take_text(input, &request->input, &total, failure))
+		return false;
+	request->prompt = make_prompt(schema, instruction);
 	dsv3_schema_use(schema, request);
 	if (request->max_tokens == 0)
 		request->max_tokens = default_max_tokens(request, schema);
@@ -243,15 +253,15 @@ set_text(Datum *value, bool *null, const char *text)
 		*value = CStringGetTextDatum(dsv3_text_from_utf8_lossy(text));
 }
 
-/* dsv3_check_schema(schema) -> (ok, shortest, notices, sqlstate, error, detail, hint) */
+/* dsv3_check_schema(schema) -> (ok, shortest, notices, sqlstate, error, detail, hint, prompt) */
 Datum
 dsv3_check_schema_1_0(PG_FUNCTION_ARGS)
 {
 	Dsv3Schema schema;
 	Dsv3Failure failure;
 	TupleDesc tupdesc;
-	Datum values[7] = {0};
-	bool nulls[7];
+	Datum values[8] = {0};
+	bool nulls[8];
 	bool ok;
 
 	dsv3_require_preload();
@@ -267,8 +277,15 @@ dsv3_check_schema_1_0(PG_FUNCTION_ARGS)
 	nulls[0] = false;
 	if (ok)
 	{
+		Dsv3Text prompt = make_prompt(&schema, NULL);
+		Size len;
+		char *shown = dsv3_text_from_utf8(prompt.data, prompt.len, &len, &failure);
+
+		if (shown == NULL)
+			dsv3_raise(&failure);
 		values[1] = Int32GetDatum(schema.shortest);
-		nulls[1] = nulls[2] = false;
+		values[7] = PointerGetDatum(cstring_to_text_with_len(shown, (int) len));
+		nulls[1] = nulls[2] = nulls[7] = false;
 	}
 	else
 	{

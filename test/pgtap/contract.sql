@@ -72,7 +72,7 @@ SELECT is(pg_get_function_arguments(signature::regprocedure), arguments, signatu
 	('dsv3_extract(text,anyelement,text,jsonb)',
 	 'input text, "into" anyelement, instruction text DEFAULT NULL::text, options jsonb DEFAULT ''{}''::jsonb'),
 	('dsv3_check_schema(jsonb)',
-	 'schema jsonb, OUT ok boolean, OUT shortest integer, OUT notices jsonb, OUT sqlstate text, OUT error text, OUT detail text, OUT hint text'),
+	 'schema jsonb, OUT ok boolean, OUT shortest integer, OUT notices jsonb, OUT sqlstate text, OUT error text, OUT detail text, OUT hint text, OUT prompt text'),
 	('dsv3_json_accepts(jsonb,text)', 'schema jsonb, document text'),
 	('dsv3_classify(text,text[],jsonb)', 'input text, labels text[], options jsonb DEFAULT ''{}''::jsonb'),
 	('dsv3_classify_scores(text,text[],jsonb)',

@@ -130,7 +130,15 @@ class Scoring(unittest.TestCase):
     def test_nulls(self):
         made = score.compare({"a": None, "b": None, "c": 1, "d": 2}, {"a": None, "b": 7, "c": None, "d": 3})
         self.assertEqual((made["null_expected"], made["null_right"], made["value_expected"], made["value_lost"]), (2, 1, 2, 1))
+        self.assertEqual(made["value_right"], 0)
         self.assertEqual(score.compare({"a": 1}, {})["value_lost"], 1)
+        self.assertEqual(score.compare({"a": 1, "b": None}, {"a": 1, "b": None})["value_right"], 1)
+
+    def test_elements(self):
+        self.assertEqual(score.elements({"a": [1, 2], "b": {"c": [{"d": ["x"]}]}, "e": "f"}), 4)
+        judged = score.judge({"expected": {**EMPTY, "tags": ["tall", "kind"]}}, PERSON, {**EMPTY, "tags": ["tall", "kind", "kind"]})
+        self.assertEqual(score.summary([judged])["elements"], 1.5)
+        self.assertEqual(score.elements(score.MISSING), 0)
 
     def test_lenient_json(self):
         for text in ('{"a": 1}', ' \n{"a": 1}\n', 'Here:\n```json\n{"a": 1}\n```\nDone {', 'Sure! {"a": 1} is it'):
@@ -166,7 +174,17 @@ class Runs(unittest.TestCase):
         self.assertNotIn("evidence", run.statement("constrained", "t", schema, 9))
         self.assertEqual(run.evidence_first(schema)["required"], ["evidence", "a"])
         self.assertEqual(schema["required"], ["a"])
-        self.assertIn("dsv3_try_generate(", run.statement("free", "t", schema, 9))
+        self.assertIn("dsv3_try_generate(c.prompt, 't'", run.statement("free", "t", schema, 9))
+        self.assertIn('"whitespace": "natural"', run.statement("constrained", "t", schema, 9))
+        self.assertIn('"whitespace": "compact"', run.statement("compact", "t", schema, 9))
+
+    def test_parts(self):
+        items = [{"id": f"{schema}-{number}", "schema": schema} for schema in "ab" for number in range(5)]
+        tuning, held_out, both = (run.chosen(items, part, None) for part in (*run.PARTS, None))
+        self.assertEqual((len(tuning), len(held_out)), (6, 4))
+        self.assertEqual(sorted(item["id"] for item in tuning + held_out), sorted(item["id"] for item in both))
+        self.assertEqual([item["schema"] for item in run.chosen(items, "tuning", 4)], ["a", "b", "a", "b"])
+        self.assertEqual(run.chosen(items[::-1], None, 3), both[:3])
 
     def test_values(self):
         self.assertEqual(run.value_of({"mode": "evidence", "answer": {"evidence": ["q"], "a": 1}}), {"a": 1})
@@ -206,7 +224,7 @@ read -r first; read -r second; read -r sql
 echo "$sql" >>"$CALLS"
 case "$sql$FAIL" in
 *dsv3_try*no) echo '{"ok": false, "value": null, "error": "no", "finish_reason": null, "prompt_tokens": null, "output_tokens": null}' ;;
-*dsv3_health*) echo '"0123"' ;;
+*dsv3_health*) printf '{"model": "0123", "prompt": "%s"}\n' "$PROMPT" ;;
 *dsv3_try_generate*) echo '{"ok": true, "value": "none", "error": null, "finish_reason": "stop", "prompt_tokens": 9, "output_tokens": 1}' ;;
 *) echo '{"ok": true, "value": {}, "error": null, "finish_reason": "stop", "prompt_tokens": 9, "output_tokens": 2}' ;;
 esac
@@ -219,7 +237,7 @@ class WholeRuns(unittest.TestCase):
         open(calls, "w").close()
         done = subprocess.run([sys.executable, os.path.join(TOP, "bench", "extraction", "run.py"), "--records", os.path.join(folder, "records"),
                                "--json", os.path.join(folder, "json"), *arguments], capture_output=True, text=True,
-                              env={**os.environ, "PATH": folder + ":" + os.environ["PATH"], "CALLS": calls, "REFUSE": "", "FAIL": "", **environment})
+                              env={**os.environ, "PATH": folder + ":" + os.environ["PATH"], "CALLS": calls, "REFUSE": "", "FAIL": "", "PROMPT": "p", **environment})
         with open(calls, encoding="utf-8") as f:
             return done, len(f.readlines())
 
@@ -229,16 +247,18 @@ class WholeRuns(unittest.TestCase):
                 f.write(PSQL)
             os.chmod(f.name, 0o755)
             done, calls = self.run_with(folder, "--limit", "3")
-            self.assertEqual((done.returncode, calls), (1, 1 + 9), done.stderr)
+            self.assertEqual((done.returncode, calls), (1, 1 + 12), done.stderr)
             with open(os.path.join(folder, "json"), encoding="utf-8") as f:
                 modes = json.load(f)["modes"]
             self.assertEqual({mode: (one["documents"], one["not_json"], one["invalid"], one["output_tokens"]) for mode, one in modes.items()},
-                             {"constrained": (3, 0, 1, 6), "free": (3, 1, 1, 3), "evidence": (3, 0, 1, 6)})
-            self.assertEqual(self.run_with(folder, "--limit", "4")[1], 1 + 3)
+                             {"constrained": (3, 0, 1, 6), "free": (3, 1, 1, 3), "evidence": (3, 0, 1, 6),
+                              "compact": (3, 0, 1, 6)})
+            self.assertEqual(self.run_with(folder, "--limit", "4")[1], 1 + 4)
             self.assertEqual(self.run_with(folder, "--limit", "4", "--modes", "free")[0].returncode, 0)
             done, calls = self.run_with(folder, "--max-tokens", "5")
             self.assertEqual((done.returncode, calls), (2, 1))
             self.assertIn("another max_tokens", done.stderr)
+            self.assertIn("another prompt", self.run_with(folder, PROMPT="other")[0].stderr)
             for status in ("2", "3"):
                 done, calls = self.run_with(folder, REFUSE=status)
                 self.assertEqual((done.returncode, calls, done.stderr), (2, 0, "run.py: cannot\n"))
