@@ -52,10 +52,11 @@ typedef struct Dsv3FrameHeader
 /* What SUBMIT asks for (field KIND). */
 typedef enum Dsv3RequestKind
 {
-	DSV3_REQUEST_GENERATE = 1,   /* PROMPT, INPUT, SYSTEM; or RAW */
-	DSV3_REQUEST_CHAT = 2,       /* MESSAGES, TOOLS */
-	DSV3_REQUEST_TOKENIZE = 3,   /* PROMPT -> DONE with TOKENS */
-	DSV3_REQUEST_DETOKENIZE = 4, /* TOKENS -> DONE with TEXT */
+	DSV3_REQUEST_GENERATE = 1,     /* PROMPT, INPUT, SYSTEM; or RAW */
+	DSV3_REQUEST_CHAT = 2,         /* MESSAGES, TOOLS */
+	DSV3_REQUEST_TOKENIZE = 3,     /* PROMPT -> DONE with TOKENS */
+	DSV3_REQUEST_DETOKENIZE = 4,   /* TOKENS -> DONE with TEXT */
+	DSV3_REQUEST_COUNT_TOKENS = 9, /* PROMPT -> DONE with PROMPT_TOKENS */
 	DSV3_REQUEST_CHECK_GRAMMAR =
 		6,                    /* GRAMMAR -> DONE with TEXT: a JSON object, what is enforced and what is not */
 	DSV3_REQUEST_ACCEPTS = 7, /* GRAMMAR, INPUT -> DONE with TEXT: {"accepted": bool, "offset": bytes} */

@@ -11,7 +11,8 @@ bool
 dsv3_is_at_once(Dsv3RequestKind kind)
 {
 	return kind == DSV3_REQUEST_TOKENIZE || kind == DSV3_REQUEST_DETOKENIZE ||
-		   kind == DSV3_REQUEST_CHECK_GRAMMAR || kind == DSV3_REQUEST_ACCEPTS;
+		   kind == DSV3_REQUEST_COUNT_TOKENS || kind == DSV3_REQUEST_CHECK_GRAMMAR ||
+		   kind == DSV3_REQUEST_ACCEPTS;
 }
 
 static bool
@@ -28,14 +29,25 @@ answer_grammar(Dsv3Backend *backend, const Dsv3Request *request, Dsv3AtOnce *ans
 	return ok;
 }
 
+static bool
+answer_tokens(Dsv3Backend *backend, const Dsv3Request *request, Dsv3AtOnce *answer, Dsv3Error *err)
+{
+	if (!backend->ops->encode(backend, request->prompt.data, request->prompt.len, 0, &answer->tokens, err))
+		return false;
+	answer->n_tokens = (uint32_t) answer->tokens.count;
+	if (request->kind == DSV3_REQUEST_COUNT_TOKENS)
+		dsv3_tokens_free(&answer->tokens);
+	return true;
+}
+
 bool
 dsv3_answer_at_once(Dsv3Backend *backend, const Dsv3Request *request, Dsv3AtOnce *answer, Dsv3Error *err)
 {
 	switch (request->kind)
 	{
 		case DSV3_REQUEST_TOKENIZE:
-			return backend->ops->encode(backend, request->prompt.data, request->prompt.len, 0,
-										&answer->tokens, err);
+		case DSV3_REQUEST_COUNT_TOKENS:
+			return answer_tokens(backend, request, answer, err);
 		case DSV3_REQUEST_DETOKENIZE:
 			return dsv3_backend_decode(backend, request->tokens, request->n_tokens, false, &answer->text,
 									   err);

@@ -13,6 +13,7 @@ typedef struct Dsv3AtOnce
 {
 	Dsv3Text text;
 	Dsv3Tokens tokens;
+	uint32_t n_tokens; /* of the text in the question; tokens is empty when only this was asked for */
 } Dsv3AtOnce;
 
 extern bool dsv3_is_at_once(Dsv3RequestKind kind);

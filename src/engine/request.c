@@ -240,6 +240,7 @@ dsv3_request_check(const Dsv3Request *request, Dsv3Error *err)
 	{
 		case DSV3_REQUEST_GENERATE:
 		case DSV3_REQUEST_TOKENIZE:
+		case DSV3_REQUEST_COUNT_TOKENS:
 			missing = request->prompt.data ? NULL : "a prompt";
 			break;
 		case DSV3_REQUEST_CHAT:

@@ -117,7 +117,7 @@ send_at_once(Dsv3Scheduler *scheduler, const Job *job, Dsv3Error *err)
 			.text_len = answer.text.len,
 			.tokens = answer.tokens.ids,
 			.n_tokens = answer.tokens.count,
-			.prompt_tokens = (uint32_t) answer.tokens.count,
+			.prompt_tokens = answer.n_tokens,
 		};
 
 		scheduler->options.emit(scheduler->options.arg, &event);

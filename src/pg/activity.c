@@ -344,6 +344,8 @@ kind_name(uint32 kind)
 			return "chat";
 		case DSV3_REQUEST_TOKENIZE:
 			return "tokenize";
+		case DSV3_REQUEST_COUNT_TOKENS:
+			return "count";
 		case DSV3_REQUEST_DETOKENIZE:
 			return "detokenize";
 		case DSV3_REQUEST_LOGPROB:

@@ -161,16 +161,16 @@ dsv3_chat_1_0(PG_FUNCTION_ARGS)
 
 /* ---- tokens ---- */
 
-/* Ask for the tokens of a text; row errors raise too, there is no option to catch them. */
+/* Ask for the tokens of a text, or for their number; row errors raise too, there is no option to catch them. */
 static void
-run_tokenize(Datum text, Dsv3Answer *answer)
+run_tokenize(Dsv3RequestKind kind, Datum text, Dsv3Answer *answer)
 {
 	Dsv3Request request;
 	Dsv3Failure failure;
 	Size total = 0;
 
 	dsv3_require_preload();
-	dsv3_request_init(&request, DSV3_REQUEST_TOKENIZE);
+	dsv3_request_init(&request, kind);
 	if (!dsv3_take_text(text, &request.prompt, &total, &failure) || !dsv3_run(&request, answer, &failure))
 		dsv3_raise(&failure);
 }
@@ -182,7 +182,7 @@ dsv3_tokenize_1_0(PG_FUNCTION_ARGS)
 	Dsv3Answer answer;
 	Datum *ids;
 
-	run_tokenize(PG_GETARG_DATUM(0), &answer);
+	run_tokenize(DSV3_REQUEST_TOKENIZE, PG_GETARG_DATUM(0), &answer);
 	ids = palloc_extended(sizeof(Datum) * Max(answer.n_tokens, 1), MCXT_ALLOC_HUGE);
 	for (Size i = 0; i < answer.n_tokens; i++)
 	{
@@ -201,8 +201,8 @@ dsv3_count_tokens_1_0(PG_FUNCTION_ARGS)
 {
 	Dsv3Answer answer;
 
-	run_tokenize(PG_GETARG_DATUM(0), &answer);
-	PG_RETURN_INT32((int32) answer.n_tokens);
+	run_tokenize(DSV3_REQUEST_COUNT_TOKENS, PG_GETARG_DATUM(0), &answer);
+	PG_RETURN_INT32((int32) answer.counts.prompt_tokens);
 }
 
 /* dsv3_detokenize(int[]) -> text */

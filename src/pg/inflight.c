@@ -416,6 +416,9 @@ take_body(Flight *flight, const Dsv3FrameHeader *header, const uint8 *body, Answ
 	if (header->type == DSV3_FRAME_DONE && !seen[DSV3_FIELD_FINISH] &&
 		(flight->kind == DSV3_REQUEST_GENERATE || flight->kind == DSV3_REQUEST_CHAT))
 		return "end of an answer without its reason";
+	if (header->type == DSV3_FRAME_DONE && !seen[DSV3_FIELD_PROMPT_TOKENS] &&
+		flight->kind == DSV3_REQUEST_COUNT_TOKENS)
+		return "count of tokens without a number";
 	return NULL;
 }
 

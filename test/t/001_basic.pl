@@ -44,6 +44,7 @@ is($node->safe_psql('postgres', "SELECT dsv3_detokenize(dsv3_tokenize(repeat('x'
 with_settings('dsv3.shared_memory' => '1MB');
 query_fails($node, "SELECT dsv3_generate(repeat('x', 2000000))", '54000', qr/larger than dsv3\.shared_memory/, 'dsv3\.shared_memory', 'request larger than the arena');
 query_fails($node, "SELECT dsv3_tokenize(repeat('x', 900000))", '53200', qr/out of shared memory for dsv3 answers/, 'dsv3\.shared_memory', 'answer larger than the arena');
+is($node->safe_psql('postgres', "SELECT dsv3_count_tokens(repeat('x', 900000))"), '900000', 'their number takes no room');
 is($node->safe_psql('postgres', 'SELECT memory_bytes = memory_free_bytes FROM dsv3_stat_engine'), 't', 'no memory is lost by that');
 with_settings('dsv3.shared_memory' => '64MB', 'dsv3.queue_size' => '2', 'dsv3.model_path' => "'test:token_us=1000'");
 my @full = map { start_query($node, "SELECT length(dsv3_generate('/forever', max_tokens => 1000))") } 1 .. 2;

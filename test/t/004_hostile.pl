@@ -56,6 +56,7 @@ for my $mode (sort keys %deadly)
 	is(outcome($mode), $deadly{$mode}, "$mode: error");
 	next_is_good($mode);
 }
+is(($node->psql('postgres', "\\set VERBOSITY verbose\nSELECT dsv3_count_tokens('!!empty')"))[2] =~ /ERROR:  (\w{5})/ ? $1 : '', '08P01', 'empty: a count without a number');
 for my $mode (sort keys %refused)
 {
 	my $engine = engine_pid($node);

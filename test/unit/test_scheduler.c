@@ -251,6 +251,12 @@ text_requests(void **state)
 	submit(rig, request);
 	run(rig);
 	assert_string_equal(rig->results[2].text.data, "A\xef\xbf\xbd<eos>B");
+	request = dsv3_request_new(4, DSV3_REQUEST_COUNT_TOKENS);
+	set(&request->prompt, "A\xc3\xa9<eos>");
+	submit(rig, request);
+	run(rig);
+	assert_int_equal(rig->results[4].prompt_tokens, 8);
+	assert_int_equal(rig->results[4].tokens.count, 0);
 	request = dsv3_request_new(3, DSV3_REQUEST_DETOKENIZE);
 	request->tokens = malloc(4 * sizeof(int32_t));
 	request->tokens[0] = 265;
