@@ -470,6 +470,28 @@ parse_array(const char *text, size_t len, const char *what, Dsv3Error *err)
 }
 
 static bool
+has_no_tools(const Dsv3Template *tmpl, const char *where, const char *hint, Dsv3Error *err)
+{
+	dsv3_error(err, DSV3_ERR_UNSUPPORTED, "%sthe chat template of this model (%s) has no tools", where,
+			   tmpl->name);
+	return dsv3_error_hint(err, "%s", hint);
+}
+
+/* A template that does not know calls would render them as nothing, and results as the words of an unknown speaker. */
+static bool
+check_calls(const Dsv3Template *tmpl, const json_t *message, size_t index, Dsv3Error *err)
+{
+	const char *role = json_string_value(json_object_get(message, "role"));
+	char where[40];
+
+	if (tmpl->takes_calls ||
+		(strcmp(role, "tool") != 0 && json_array_size(json_object_get(message, "tool_calls")) == 0))
+		return true;
+	snprintf(where, sizeof(where), "messages[%zu]: ", index);
+	return has_no_tools(tmpl, where, "Tell what was called and what it gave in the text of a message.", err);
+}
+
+static bool
 check_settings(const Dsv3Template *tmpl, const json_t *tools, Dsv3Think think, Dsv3Error *err)
 {
 	if (think == DSV3_THINK_ON && !tmpl->can_think)
@@ -482,8 +504,7 @@ check_settings(const Dsv3Template *tmpl, const json_t *tools, Dsv3Think think, D
 	if (json_array_size(tools) == 0)
 		return true;
 	if (!tmpl->takes_tools && tmpl->kind != DSV3_TEMPLATE_V31)
-		return dsv3_error(err, DSV3_ERR_UNSUPPORTED, "the chat template of this model (%s) has no tools",
-						  tmpl->name);
+		return has_no_tools(tmpl, "", "Ask without tools, or use a model that has them.", err);
 	if (tmpl->kind == DSV3_TEMPLATE_V31 && think == DSV3_THINK_ON)
 		return dsv3_error(err, DSV3_ERR_UNSUPPORTED, "this model (%s) uses tools only without thinking",
 						  tmpl->name);
@@ -515,7 +536,7 @@ read_messages(const Dsv3Template *tmpl, Dsv3Pool *pool, const json_t *messages, 
 	{
 		Dsv3Value *message = read_message(pool, json_array_get(messages, i), i, &n_calls, err);
 
-		if (message == NULL)
+		if (message == NULL || !check_calls(tmpl, json_array_get(messages, i), i, err))
 			return NULL;
 		if (list == NULL ||
 			(description != NULL && i == behind && !dsv3_list_append(pool, list, description)) ||
@@ -794,6 +815,7 @@ examine(Dsv3Template *tmpl, const char *source, Dsv3Error *err)
 	if (!has_tokens(tmpl->tokenizer, tmpl->kind))
 		return no_template(tmpl, "its tokenizer lacks the control tokens of its chat_template");
 	tmpl->takes_tools = mentions_tools(source);
+	tmpl->takes_calls = strstr(source, "tool_calls") != NULL;
 	tmpl->always_thinks = tmpl->kind == DSV3_TEMPLATE_R1 || tmpl->kind == DSV3_TEMPLATE_R1_0528 ||
 						  (tmpl->kind == DSV3_TEMPLATE_KIMI_K2 && strstr(source, "<think>") != NULL);
 	tmpl->can_think = tmpl->always_thinks || tmpl->kind == DSV3_TEMPLATE_V31;

@@ -43,6 +43,7 @@ typedef struct Dsv3Template
 	char *bos; /* texts of the tokens the template calls bos_token and eos_token, or NULL; owned */
 	char *eos;
 	bool takes_tools; /* the template declares tools itself */
+	bool takes_calls; /* the template renders tool calls and their results */
 	bool can_think;
 	bool always_thinks;
 	bool opens_think[3]; /* by Dsv3Think: the generation prompt ends inside the thinking part */

@@ -345,6 +345,21 @@ test_render(void **state)
 	assert_memory_equal(prompt(&tmpl, "[{\"role\": \"user\", \"content\": \"Hi\"}]",
 							   "[{\"function\": {\"name\": \"f\"}}]", DSV3_THINK_AUTO),
 						"0A000 ", 6);
+	/* neither calls nor their results, with or without text beside them */
+	assert_string_equal(
+		prompt(&tmpl,
+			   "[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": "
+			   "null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {}}}]}]",
+			   NULL, DSV3_THINK_AUTO),
+		"0A000 messages[1]: the chat template of this model (chatml) has no tools");
+	assert_string_equal(
+		prompt(&tmpl,
+			   "[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": [{\"function\": "
+			   "{\"name\": \"f\", \"arguments\": {}}}]}]",
+			   NULL, DSV3_THINK_AUTO),
+		"0A000 messages[0]: the chat template of this model (chatml) has no tools");
+	assert_string_equal(prompt(&tmpl, "[{\"role\": \"tool\", \"content\": \"12\"}]", NULL, DSV3_THINK_AUTO),
+						"0A000 messages[0]: the chat template of this model (chatml) has no tools");
 	assert_memory_equal(prompt(&tmpl, "[{\"role\": \"user\", \"content\": \"Hi\"}]", NULL, DSV3_THINK_ON),
 						"0A000 ", 6);
 	assert_memory_equal(prompt(&tmpl, "[{\"role\": \"user\", \"content\": \"Hi\"}]", "[]", DSV3_THINK_AUTO),
