@@ -15,6 +15,8 @@
 
 #include "pg/guc.h"
 
+#define WATCHDOG_MIN_MS 1000
+
 char *dsv3_guc_model_path;
 char *dsv3_guc_engine_path;
 int dsv3_guc_device;
@@ -116,6 +118,16 @@ check_traceparent(char **newval, void **extra, GucSource source)
 	return false;
 }
 
+/* A healthy engine may be silent for as long as one step of the model takes. */
+static bool
+check_watchdog(int *newval, void **extra, GucSource source)
+{
+	if (*newval == 0 || *newval >= WATCHDOG_MIN_MS)
+		return true;
+	GUC_check_errdetail("It must be 0, which switches the watchdog off, or at least %d ms.", WATCHDOG_MIN_MS);
+	return false;
+}
+
 /* Fixed when the server starts: sizes of shared memory, and what the engine is started with. */
 static void
 define_postmaster_settings(void)
@@ -167,8 +179,8 @@ define_supervisor_settings(void)
 		"An engine that is not ready by then is killed and started again. Zero means no limit.",
 		&dsv3_guc_engine_start_limit, 900, 0, 86400, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("dsv3.engine_watchdog", "Silence after which a hung engine is killed.",
-							"Zero switches the watchdog off.", &dsv3_guc_engine_watchdog, 30000, 0, 86400000,
-							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+							"At least one second; zero switches the watchdog off.", &dsv3_guc_engine_watchdog,
+							30000, 0, 86400000, PGC_SIGHUP, GUC_UNIT_MS, check_watchdog, NULL, NULL);
 	DefineCustomIntVariable("dsv3.request_retries",
 							"How often a request may see the engine end before it fails.",
 							"Counts ends since the request last made progress.", &dsv3_guc_request_retries, 3,

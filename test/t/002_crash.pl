@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $node = dsv3_node('crash', 'dsv3.model_path' => "'test:token_us=500'", 'dsv3.engine_watchdog' => "'500ms'");
+my $node = dsv3_node('crash', 'dsv3.model_path' => "'test:token_us=500'", 'dsv3.engine_watchdog' => "'1s'");
 my $postmaster = slurp_file($node->data_dir . '/postmaster.pid');
 my $expected = $node->safe_psql('postgres', "SELECT dsv3_generate('/count 60')");
 is($expected, join(' ', 1 .. 60), 'the answer to compare with');

@@ -14,7 +14,7 @@ my $node = dsv3_node(
 	'dsv3.model_path' => "'hostile:'",
 	'dsv3.engine_restart_delay' => "'10ms'",
 	'dsv3.engine_restart_delay_max' => "'20ms'",
-	'dsv3.engine_watchdog' => "'300ms'",
+	'dsv3.engine_watchdog' => "'1s'",
 	'dsv3.request_retries' => '1');
 wait_state($node, 'ready');
 
@@ -153,7 +153,7 @@ sub start_mode
 	return $from;
 }
 
-$node->append_conf('postgresql.conf', "dsv3.engine_watchdog = '300ms'\n");
+$node->append_conf('postgresql.conf', "dsv3.engine_watchdog = '1s'\n");
 start_mode('refuse');
 ok(wait_state($node, 'down'), 'refuse: down');
 isnt(health($node, 'last_error'), '', 'refuse: the reason');

@@ -79,9 +79,13 @@ set('dsv3.engine_watchdog' => 0);
 $node->reload;
 sleep(0.2);
 query_fails($node, q{SELECT dsv3_generate('!!hang', options => '{"timeout_ms": 2000}')}, '57014', qr/was not finished within 2000 ms/, 'timeout', 'no watchdog');
-set('dsv3.engine_watchdog' => "'200ms'");
+set('dsv3.engine_watchdog' => "'1s'");
 $node->reload;
 is($node->safe_psql('postgres', "SELECT dsv3_generate('next')"), 'NEXT', 'a watchdog again');
+for my $value ("'999ms'", "'1ms'", '-1')
+{
+	query_fails($node, "ALTER SYSTEM SET dsv3.engine_watchdog = $value", '22023', qr/dsv3\.engine_watchdog/, undef, "no watchdog of $value");
+}
 set('dsv3.model_path' => "'hostile:slow'", 'dsv3.engine_start_limit' => "'1s'");
 my $from = -s $node->logfile;
 $node->restart;
