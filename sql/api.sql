@@ -51,7 +51,7 @@ SELECT dsv3_logprob('a', 'b') < 0 AS less_than_one, dsv3_logprob('a', '') AS not
 SELECT dsv3_logprob('a', 'b') > dsv3_logprob('a', 'A') AS continued;
 
 -- State.
-SELECT state, left(model, 5) AS model, queued, running, oldest_wait, restarts, last_error, engine_pid IS NOT NULL AS has_engine, library_version,
+SELECT state, left(model, 5) AS model, queued, running, oldest_wait, restarts, last_error, engine_pid IS NOT NULL AS has_engine, supervisor_pid <> engine_pid AS has_supervisor, library_version,
        engine_version, protocol_version
 FROM dsv3_health();
 SELECT dsv3_version() = (SELECT extversion FROM pg_extension WHERE extname = 'dsv3') AS same_version;

@@ -249,6 +249,7 @@ CREATE FUNCTION dsv3_health(
 	OUT last_hint pg_catalog.text,
 	OUT last_error_at pg_catalog.timestamptz,
 	OUT engine_pid pg_catalog.int4,
+	OUT supervisor_pid pg_catalog.int4,
 	OUT library_version pg_catalog.text,
 	OUT engine_version pg_catalog.text,
 	OUT protocol_version pg_catalog.int4)

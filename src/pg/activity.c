@@ -240,6 +240,7 @@ health_without_preload(FunctionCallInfo fcinfo)
 	add_text(&row, "Add dsv3 to shared_preload_libraries in postgresql.conf and restart the server.");
 	add(&row, (Datum) 0, true); /* last_error_at */
 	add(&row, (Datum) 0, true); /* engine_pid */
+	add(&row, (Datum) 0, true); /* supervisor_pid */
 	add_text(&row, DSV3_VERSION);
 	add_text(&row, NULL);
 	add(&row, Int32GetDatum(DSV3_PROTOCOL_VERSION), false);
@@ -279,6 +280,7 @@ dsv3_health_1_0(PG_FUNCTION_ARGS)
 	add_time(&row, now->shared.next_start_at);
 	add_last_error(&row, &now->shared, supervised ? NULL : "dsv3 supervisor is not running");
 	add(&row, Int32GetDatum(now->shared.engine_pid), now->shared.engine_pid == 0);
+	add(&row, Int32GetDatum(now->shared.supervisor_pid), !supervised);
 	add_text(&row, DSV3_VERSION);
 	add_text(&row, json_text(model, "engine_version"));
 	add(&row, Int32GetDatum(DSV3_PROTOCOL_VERSION), false);

@@ -80,7 +80,7 @@ SELECT is(pg_get_function_arguments(signature::regprocedure), arguments, signatu
 	('dsv3_is_true(text,text,jsonb)', 'input text, statement text, options jsonb DEFAULT ''{}''::jsonb'),
 	('dsv3_score(text,text,jsonb)', 'input text, statement text, options jsonb DEFAULT ''{}''::jsonb'),
 	('dsv3_health()',
-	 'OUT state text, OUT since timestamp with time zone, OUT model text, OUT digest text, OUT device text, OUT queued integer, OUT running integer, OUT oldest_wait interval, OUT restarts bigint, OUT next_start_at timestamp with time zone, OUT last_error text, OUT last_hint text, OUT last_error_at timestamp with time zone, OUT engine_pid integer, OUT library_version text, OUT engine_version text, OUT protocol_version integer'),
+	 'OUT state text, OUT since timestamp with time zone, OUT model text, OUT digest text, OUT device text, OUT queued integer, OUT running integer, OUT oldest_wait interval, OUT restarts bigint, OUT next_start_at timestamp with time zone, OUT last_error text, OUT last_hint text, OUT last_error_at timestamp with time zone, OUT engine_pid integer, OUT supervisor_pid integer, OUT library_version text, OUT engine_version text, OUT protocol_version integer'),
 	('dsv3_cancel(uuid)', 'trace_id uuid')) AS v (signature, arguments);
 
 -- Views: columns, grants, comments.

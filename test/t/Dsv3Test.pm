@@ -104,16 +104,10 @@ sub engine_pid
 	return health($node, 'engine_pid');
 }
 
-# The parent of the engine.
 sub supervisor_pid
 {
 	my ($node) = @_;
-	my $engine = engine_pid($node);
-
-	open(my $stat, '<', "/proc/$engine/stat") or return 0;
-	my $line = <$stat>;
-	close($stat);
-	return $line =~ /\) \S (\d+)/ ? $1 : 0;
+	return health($node, 'supervisor_pid');
 }
 
 # Is there such a process (that is more than a zombie)?
