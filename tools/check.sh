@@ -2,8 +2,8 @@
 #
 # check.sh [STAGE...]
 #	Runs everything that needs no GPU, stage by stage, and goes on after a stage that fails. Each stage's output goes to
-#	build/check/STAGE.log; the end is a table, what was skipped, and one line "N passed, N failed". Exit status 0 when
-#	nothing failed. `check.sh --stage STAGE` runs one and shows its output.
+#	build/check/STAGE.log; the end is a table, what was skipped, what failed (failures.sh), and one line "N passed, N failed". Exit
+#	status 0 when nothing failed. `check.sh --stage STAGE` runs one and shows its output.
 #
 # Counts are the tests' own where a stage's log tells them (prove, pg_regress, a script's "N passed, N failed"), and one
 # for the stage otherwise. Skipped tests are listed; with CI=true each counts as failed, because there everything must be
@@ -43,7 +43,7 @@ STAGES=(
 stage_setup() { tools/setup.sh build model test lint; }
 stage_build() { $MAKE -j"$jobs" WERROR=-Werror all unit; }
 stage_clang() { $MAKE -j"$jobs" check-clang; }
-stage_lint() { $MAKE lint; }
+stage_lint() { $MAKE -k lint check-tools; }
 stage_models()
 {
 	$MAKE tiny-model text-models || return
@@ -123,7 +123,7 @@ run_stage()
 	printf '%-7s %5d s\n' $state $((SECONDS - start))
 	if [ $state = FAILED ]; then
 		failures+=("$name")
-		tail -n 15 "$log" | sed 's/^/    /'
+		tools/failures.sh "$log" "$LOGS/tap/$name" | sed 's/^/    /'
 	fi
 }
 
@@ -176,6 +176,11 @@ done
 printf '\n%-9s %-7s %7s %7s %7s %8s\n' stage state passed failed skipped time
 printf '%s\n' "${rows[@]}"
 [ ${#skips[@]} -eq 0 ] || { printf '\nskipped:\n' && printf '  %s\n' "${skips[@]}"; }
+# Once more, for those who see only the end.
+for name in "${failures[@]}"; do
+	printf '\n%s:\n' "$name"
+	tools/failures.sh "$LOGS/$name.log" "$LOGS/tap/$name" 12 | sed 's/^/    /'
+done
 [ ${#failures[@]} -eq 0 ] || printf '\nfailed stages: %s (logs: %s/STAGE.log)\n' "${failures[*]}" "$LOGS"
 printf '\n%d passed, %d failed' $total_passed $total_failed
 [ $total_skipped -eq 0 ] || printf ', %d skipped' $total_skipped

@@ -21,6 +21,11 @@ format:
 lint:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' tools/lint.sh $(LINTS)
 
+## make check-tools       what make check tells of failed tests
+.PHONY: check-tools
+check-tools:
+	prove test/tools/failures.t
+
 ## make check-docs        links, examples, names of functions and settings in the pages
 .PHONY: check-docs
 check-docs: tiny-model
