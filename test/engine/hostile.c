@@ -34,6 +34,9 @@
  *				progress), close (closes the socket, lives on), deaf (ignores SIGTERM and the end of the stream, hangs)
  *	restart		dieonce (kills itself after three tokens unless it is resumed), diealways (whenever it has sent one token)
  *	sandbox		open, creat, connect, exec, fork, execmem: closes the engine's own sandbox, then tries that
+ *
+ * Whatever it does, it outlives no test run that was killed: it is killed with the supervisor (but for mute, of which the
+ * supervisor itself must take care), and by an alarm in any case.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -44,6 +47,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,7 +57,8 @@
 #include "engine/log.h"
 #include "engine/sandbox.h"
 
-#define FD 3
+#define FD       3
+#define LIFE_MAX 600 /* seconds, longer than any test takes */
 
 typedef struct Request
 {
@@ -664,6 +669,7 @@ start(const char *mode)
 	else if (strcmp(mode, "mute") == 0)
 	{
 		signal(SIGTERM, SIG_IGN);
+		(void) prctl(PR_SET_PDEATHSIG, 0);
 		mute = true;
 	}
 	else if (process_mode(mode))
@@ -690,6 +696,8 @@ int
 main(void)
 {
 	signal(SIGPIPE, SIG_IGN);
+	(void) alarm(LIFE_MAX);
+	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;)
 	{
 		Dsv3FrameHeader header;
