@@ -30,7 +30,8 @@
  *
  * Options follow the colon, comma-separated: context=N (positions, 4096), delay_ms=N (every step), token_us=N (every token of
  * a step), open_ms=N (opening), open_error=TEXT (opening fails with it), think=0|1 (what "auto" means), template=none (raw
- * prompts only), kv_position_bytes=N (64).
+ * prompts only), kv_position_bytes=N (64), garble=0|1 (the decoder turns "}" and digits into "?": what a defect below the
+ * grammar looks like).
  */
 #include "engine/backend.h"
 
@@ -69,6 +70,7 @@ typedef struct TestBackend
 	long open_ms;
 	long think;
 	long kv_position_bytes;
+	long garble;
 	bool no_template;
 	char open_error[256];
 	int32_t *rows; /* the cache: DSV3_KV_BLOCK ids a block, -1 never written */
@@ -461,9 +463,10 @@ test_decoder_init(Dsv3Backend *backend, Dsv3Decoder *decoder, bool skip_special)
 static bool
 test_decoder_feed(Dsv3Backend *backend, Dsv3Decoder *decoder, int32_t id, Dsv3Text *out, Dsv3Error *err)
 {
-	(void) backend;
 	if (id < 0 || id >= T_COUNT)
 		return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "token id %d is out of range", id);
+	if (((TestBackend *) backend)->garble && (id == '}' || (id >= '0' && id <= '9')))
+		id = '?';
 	if (id < 256)
 		return feed_byte(decoder, (uint8_t) id, out, err);
 	if (decoder->skip_special)
@@ -671,6 +674,7 @@ set_option(TestBackend *test, const char *name, const char *value, Dsv3Error *er
 		{"token_us", &test->token_us, 0, 10000000},
 		{"open_ms", &test->open_ms, 0, 3600000},
 		{"think", &test->think, 0, 1},
+		{"garble", &test->garble, 0, 1},
 		{"kv_position_bytes", &test->kv_position_bytes, 1, 1 << 24},
 	};
 

@@ -238,6 +238,7 @@ dsv3_constraint_close(Dsv3Constraint *constraint)
 		return;
 	dsv3_matcher_free(constraint->matcher);
 	free(constraint->allowed);
+	dsv3_text_free(&constraint->answer);
 	if (constraint->stored)
 		atomic_fetch_sub(&constraint->stored->users, 1);
 	free(constraint);
@@ -276,6 +277,21 @@ dsv3_constraint_accept(Dsv3Constraint *constraint, int32_t id, bool *ended, Dsv3
 	}
 	*ended = dsv3_matcher_must_stop(constraint->matcher);
 	return true;
+}
+
+bool
+dsv3_constraint_check(Dsv3Constraint *constraint, Dsv3Error *err)
+{
+	const Dsv3Text *answer = &constraint->answer;
+	Dsv3Error failure = {0};
+
+	if (dsv3_grammar_validate(constraint->grammar, answer->data ? answer->data : "", answer->len, &failure) ||
+		strcmp(failure.sqlstate, DSV3_ERR_INTERNAL) != 0)
+		return true;
+	dsv3_error(err, DSV3_ERR_INTERNAL, "the %s", failure.message);
+	dsv3_error_detail(err,
+					  "The decoder wrote it, and the check of finished answers found that it must not be.");
+	return dsv3_error_hint(err, "This is a defect of dsv3. Please report the schema and the prompt.");
 }
 
 /* Append the JSON text of an object that is given up here. */

@@ -20,7 +20,8 @@ typedef struct Dsv3Constraint
 	Dsv3Matcher *matcher;
 	uint64_t *allowed; /* the mask of the step, a bit for each id below n_ids */
 	int n_ids;
-	bool narrowed; /* the token limit took tokens away at some step */
+	bool narrowed;   /* the token limit took tokens away at some step */
+	Dsv3Text answer; /* the text as it was decoded, for the check at its end */
 } Dsv3Constraint;
 
 extern Dsv3GrammarStore *dsv3_grammar_store_open(Dsv3Error *err);
@@ -35,6 +36,10 @@ extern bool dsv3_constraint_mask(Dsv3Constraint *constraint, size_t remaining, D
 
 /* Take a token that was allowed (another one is an internal error). *ended: nothing can follow. */
 extern bool dsv3_constraint_accept(Dsv3Constraint *constraint, int32_t id, bool *ended, Dsv3Error *err);
+
+/* The answer is over: is what was decoded what was asked for? XX000 when not. A check that gives up, because an expression takes
+ * PCRE2 too long, decides nothing and passes. */
+extern bool dsv3_constraint_check(Dsv3Constraint *constraint, Dsv3Error *err);
 
 /* CHECK_GRAMMAR: {"shortest": n, "notices": [{"pointer":.., "keyword":.., "message":..}]}. */
 extern bool dsv3_constraint_describe(Dsv3Constraint *constraint, Dsv3Text *json, Dsv3Error *err);

@@ -92,6 +92,8 @@ add_visible(Dsv3Sequence *seq, bool emit, const char *text, size_t len, Dsv3Erro
 	if (len == 0)
 		return true;
 	seq->trim_newlines = false;
+	if (seq->constraint && !dsv3_text_append(&seq->constraint->answer, text, len, err))
+		return false;
 	if (seq->request->n_stops == 0)
 		return deliver(seq, emit, text, len, err);
 	if (!dsv3_text_append(&seq->held, text, len, err))
@@ -118,7 +120,8 @@ add_visible(Dsv3Sequence *seq, bool emit, const char *text, size_t len, Dsv3Erro
 	return true;
 }
 
-/* The end of the text: a character that will not be completed, and what was held back. */
+/* The end of the text: a character that will not be completed, and what was held back. A constrained answer that came to its
+ * own end is checked. */
 static bool
 flush_text(Dsv3Sequence *seq, bool emit, Dsv3Error *err)
 {
@@ -131,7 +134,8 @@ flush_text(Dsv3Sequence *seq, bool emit, Dsv3Error *err)
 		ok = deliver(seq, emit, seq->held.data, seq->held.len, err);
 	seq->held.len = 0;
 	dsv3_text_free(&rest);
-	return ok;
+	return ok &&
+		   (seq->constraint == NULL || seq->stopped_by_string || dsv3_constraint_check(seq->constraint, err));
 }
 
 /* Which part of the answer the token belongs to; true when its text is visible. */
@@ -145,7 +149,7 @@ note_thinking(Dsv3Sequence *seq, int32_t id)
 		if (id == seq->backend->think_close)
 		{
 			seq->thinking = false;
-			seq->trim_newlines = true;
+			seq->trim_newlines = seq->constraint == NULL; /* a constrained answer begins where it says */
 		}
 		else
 			seq->think_spent++;

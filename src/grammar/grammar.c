@@ -457,17 +457,68 @@ dsv3_grammar_shortest(Dsv3Grammar *g)
 	return cost;
 }
 
+/* A JSON answer and its schema. */
+static bool
+validate_schema(Dsv3Grammar *g, Validator *v, const char *text, size_t len, Dsv3Error *err)
+{
+	Ctx *ctx = v->ctx;
+	SchemaDoc doc;
+	Json *schema = parse_source(ctx, g->source, g->source_len);
+	Json *value;
+	JsonFault fault;
+
+	dsv3_gr_schema_open(&doc, ctx, schema, (Draft) g->options.draft, g->documents, g->options.ndocuments);
+	doc.format_assert = !g->options.format_annotation;
+	v->doc = &doc;
+	value = dsv3_gr_json_parse(ctx->arena, text, len, true, &fault);
+	if (value == NULL)
+		return dsv3_error(err, DSV3_ERR_INTERNAL, "answer %s%s at byte %zu",
+						  fault.too_large ? "" : "is not valid JSON: ", fault.what, fault.offset);
+	return dsv3_validate_value(v, schema, 0, value) ||
+		   dsv3_error(err, DSV3_ERR_INTERNAL, "answer does not satisfy its schema");
+}
+
+static bool
+validate_choice(Dsv3Grammar *g, Validator *v, const char *text, size_t len, Dsv3Error *err)
+{
+	Json *list = parse_source(v->ctx, g->source, g->source_len);
+
+	for (uint32_t i = 0; i < list->n; i++)
+	{
+		const Json *item = list->u.items[i];
+
+		if (item->n == len && memcmp(item->u.str, text, len) == 0)
+			return true;
+	}
+	return dsv3_error(err, DSV3_ERR_INTERNAL, "answer is none of its choices");
+}
+
+static bool
+validate_regex(Dsv3Grammar *g, Validator *v, const char *text, size_t len, Dsv3Error *err)
+{
+	char *whole = dsv3_gr_arena_alloc(v->ctx->arena, g->source_len + 8);
+	size_t n = 0;
+
+	memcpy(whole, "^(?:", 4);
+	n += 4;
+	memcpy(whole + n, g->source, g->source_len);
+	n += g->source_len;
+	memcpy(whole + n, ")$", 3);
+	n += 2;
+	return dsv3_validate_pattern(v, whole, n, text, len) ||
+		   dsv3_error(err, DSV3_ERR_INTERNAL, "answer does not match its regular expression");
+}
+
 bool
 dsv3_grammar_validate(Dsv3Grammar *g, const char *text, size_t len, Dsv3Error *err)
 {
 	Ctx *ctx;
 	Arena arena;
 	Validator validator;
-	SchemaDoc doc;
 	volatile bool ok = false;
 	int reason;
 
-	if (g->kind != DSV3_GRAMMAR_JSON_SCHEMA)
+	if (g->kind == DSV3_GRAMMAR_EBNF)
 		return true;
 	ctx = calloc(1, sizeof(Ctx));
 	if (ctx == NULL)
@@ -478,27 +529,17 @@ dsv3_grammar_validate(Dsv3Grammar *g, const char *text, size_t len, Dsv3Error *e
 	ctx->err = err;
 	ctx->notice_tail = &ctx->notices;
 	ctx->step_limit = VALIDATE_STEPS;
+	validator.ctx = ctx;
 	reason = setjmp(ctx->out);
 	if (reason == 0)
 	{
-		Json *schema;
-		Json *value;
-		JsonFault fault;
-
 		dsv3_gr_arena_init(&arena, DEFAULT_MEMORY, NULL, &ctx->out);
-		schema = parse_source(ctx, g->source, g->source_len);
-		dsv3_gr_schema_open(&doc, ctx, schema, (Draft) g->options.draft, g->documents, g->options.ndocuments);
-		doc.format_assert = !g->options.format_annotation;
-		validator.doc = &doc;
-		validator.ctx = ctx;
-		value = dsv3_gr_json_parse(&arena, text, len, true, &fault);
-		if (value == NULL)
-			dsv3_error(err, DSV3_ERR_INTERNAL, "answer %s%s at byte %zu",
-					   fault.too_large ? "" : "is not valid JSON: ", fault.what, fault.offset);
-		else if (!dsv3_validate_value(&validator, schema, 0, value))
-			dsv3_error(err, DSV3_ERR_INTERNAL, "answer does not satisfy its schema");
+		if (g->kind == DSV3_GRAMMAR_JSON_SCHEMA)
+			ok = validate_schema(g, &validator, text, len, err);
+		else if (g->kind == DSV3_GRAMMAR_CHOICE)
+			ok = validate_choice(g, &validator, text, len, err);
 		else
-			ok = true;
+			ok = validate_regex(g, &validator, text, len, err);
 	}
 	else
 		reason_to_error(ctx, reason, err);

@@ -115,8 +115,12 @@ extern size_t dsv3_grammar_memory(Dsv3Grammar *grammar);
 /* Tokens of the shortest complete answer found (an upper bound that can always be reached), without the end token. */
 extern int32_t dsv3_grammar_shortest(Dsv3Grammar *grammar);
 
-/* Is this text, which the decoder has produced, valid for the grammar's source? JSON Schema: checked by a validator that
- * shares nothing with the automata but the reading of references. Other kinds: true. A mismatch is an internal error. */
+/*
+ * Is this text, which the decoder has produced, valid for the grammar's source? JSON Schema: checked by a validator that
+ * shares nothing with the automata but the reading of references. Choices: looked for in the list. Expressions: matched by
+ * PCRE2. EBNF: true, there is no second reader. A mismatch is XX000; another error means that the check gave up (a pattern that
+ * PCRE2 takes too long for, memory).
+ */
 extern bool dsv3_grammar_validate(Dsv3Grammar *grammar, const char *text, size_t len, Dsv3Error *err);
 
 /*

@@ -2,10 +2,11 @@
  * validate_pattern.c
  *	  Patterns for the validator, through PCRE2.
  *
- * PCRE2 reads ECMA-262 expressions but for a few things, which are rewritten: what \s and the dot mean beyond ASCII, and
- * the long names of Unicode properties. Compiled patterns are kept with the validator, by the pointer into the schema.
+ * PCRE2 reads ECMA-262 expressions but for a few things, which are rewritten: what \s and the dot mean beyond ASCII, escapes
+ * that only PCRE2 knows, and the long names of Unicode properties. Compiled patterns are kept with the validator, by the pointer into the schema.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include <ctype.h>
 #include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,9 @@
 
 #define SPACES                                                                                               \
 	"\\t-\\r \\u{a0}\\u{1680}\\u{2000}-\\u{200a}\\u{2028}\\u{2029}\\u{202f}\\u{205f}\\u{3000}\\u{feff}"
+
+/* Letters that ECMA-262 gives a meaning behind a backslash; \s and \p have been dealt with. */
+#define ESCAPES "bBcdDfnrStuwWx"
 
 struct PatternCache
 {
@@ -84,13 +88,19 @@ translate(Arena *arena, const char *p, size_t len, size_t *outlen)
 				out[n++] = '}';
 				i = end;
 			}
+			else if (e == 'v')
+				n = put(out, n, "\\x0b"); /* PCRE2's is a class */
 			else
 			{
-				out[n++] = '\\';
+				/* A letter without a meaning of its own is itself. */
+				if (!isalpha((unsigned char) e) || strchr(ESCAPES, e) != NULL)
+					out[n++] = '\\';
 				out[n++] = e;
 			}
 			continue;
 		}
+		if (p[i] == '{' && !in_class && i + 1 < len && p[i + 1] == ',')
+			out[n++] = '\\'; /* not a quantifier */
 		if (p[i] == '.' && !in_class)
 		{
 			n = put(out, n, "[^\\n\\r\\u{2028}\\u{2029}]");

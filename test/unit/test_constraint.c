@@ -130,6 +130,48 @@ whole_within_the_limit(void **state)
 	close_rig(rig);
 }
 
+/* What reaches the user is checked, not what the automata believe. */
+static void
+finished_answers_are_checked(void **state)
+{
+	static const struct
+	{
+		Dsv3GrammarKind kind;
+		const char *grammar;
+		const char *answer;
+		const char *message;
+	} cases[] = {
+		{DSV3_GRAMMAR_JSON_SCHEMA, schema, "{\"name\": \"A\", \"n\": 1, \"kind\": null}",
+		 "the answer is not valid JSON"},
+		{DSV3_GRAMMAR_JSON_SCHEMA, "{\"const\": \"a1\"}", "\"a1\"", "the answer does not satisfy its schema"},
+		{DSV3_GRAMMAR_CHOICE, "[\"x0\", \"x1\"]", "x1", "the answer is none of its choices"},
+		{DSV3_GRAMMAR_REGEX, "x\\d", "x7", "the answer does not match its regular expression"},
+	};
+	Rig *sound = open_rig("test:", 64, 0, false);
+	Rig *garbled = open_rig("test:garble=1", 64, 0, false);
+	Dsv3Request *request;
+
+	(void) state;
+	for (uint64_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		assert_string_equal(
+			answer(sound, constrain(say(i, cases[i].answer), cases[i].kind, cases[i].grammar))->text.data,
+			cases[i].answer);
+		expect_error(garbled, constrain(say(i, cases[i].answer), cases[i].kind, cases[i].grammar),
+					 DSV3_ERR_INTERNAL, cases[i].message);
+	}
+	/* A stop string cuts the answer: there is nothing whole to check. */
+	request = constrain(say(50, cases[0].answer), cases[0].kind, cases[0].grammar);
+	set(&request->stops[request->n_stops++], "n");
+	assert_string_equal(answer(sound, request)->text.data, "{\"");
+	/* What PCRE2 gives up on is decided by the automaton alone. */
+	request = constrain(say(51, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"), DSV3_GRAMMAR_REGEX,
+						"(((a+)+)+)+[bc]{2}|a*b");
+	assert_string_equal(answer(sound, request)->text.data, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab");
+	close_rig(sound);
+	close_rig(garbled);
+}
+
 /* Request i of the mix. */
 static Dsv3Request *
 mixed(uint64_t id, int i)
@@ -288,10 +330,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(allowed_text_passes),      cmocka_unit_test(other_text_is_bent),
-		cmocka_unit_test(whole_within_the_limit),   cmocka_unit_test(the_same_in_any_batch),
-		cmocka_unit_test(the_same_after_a_restart), cmocka_unit_test(scores_do_not_depend_on_each_other),
-		cmocka_unit_test(scores_that_cannot_be),    cmocka_unit_test(grammars_can_be_asked_about),
+		cmocka_unit_test(allowed_text_passes),          cmocka_unit_test(other_text_is_bent),
+		cmocka_unit_test(whole_within_the_limit),       cmocka_unit_test(the_same_in_any_batch),
+		cmocka_unit_test(the_same_after_a_restart),     cmocka_unit_test(scores_do_not_depend_on_each_other),
+		cmocka_unit_test(finished_answers_are_checked), cmocka_unit_test(scores_that_cannot_be),
+		cmocka_unit_test(grammars_can_be_asked_about),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

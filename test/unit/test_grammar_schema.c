@@ -307,6 +307,50 @@ validator_has_its_own_mind(void **state)
 	assert_false(dsv3_grammar_validate(g, "{\"b\":1,\"b\":2}", 13, &err));
 	assert_false(dsv3_grammar_validate(g, "{", 1, &err));
 	dsv3_grammar_free(g);
+	g = grammar_of(vocab, DSV3_GRAMMAR_CHOICE, "[\"a\", \"\\u00e9\"]", NULL);
+	assert_true(dsv3_grammar_validate(g, "\xc3\xa9", 2, &err));
+	assert_false(dsv3_grammar_validate(g, "b", 1, &err));
+	assert_string_equal(err.sqlstate, DSV3_ERR_INTERNAL);
+	dsv3_grammar_free(g);
+}
+
+/* Expressions match the whole answer, and what only PCRE2 knows means what ECMA-262 says. */
+static void
+validator_reads_expressions(void **state)
+{
+	static const struct
+	{
+		const char *regex;
+		const char *good;
+		const char *bad;
+	} expressions[] = {
+		{"a|bc", "bc", "bcd"},
+		{"a|bc", "a", "ab"},
+		{"\\Q\\E", "QE", ""},
+		{"[\\R\\h]\\N", "hN", "hx"},
+		{"\\v", "\v", "\n"},
+		{"x{,3}", "x{,3}", "xx"},
+		{"a$", "a", "a\n"},
+		{".", "\xc3\xa9", "\n"},
+		{"[^\\S]\\s", " \xc2\xa0", " a"},
+		{"\\w\\d", "a1",
+		 "\xc3\xa9"
+		 "1"},
+	};
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(expressions) / sizeof(expressions[0]); i++)
+	{
+		Dsv3Grammar *g = grammar_of(vocab, DSV3_GRAMMAR_REGEX, expressions[i].regex, NULL);
+		Dsv3Error err = {0};
+
+		assert_true(writes(g, expressions[i].good));
+		assert_false(writes(g, expressions[i].bad));
+		assert_true(dsv3_grammar_validate(g, expressions[i].good, strlen(expressions[i].good), &err));
+		assert_false(dsv3_grammar_validate(g, expressions[i].bad, strlen(expressions[i].bad), &err));
+		assert_string_equal(err.sqlstate, DSV3_ERR_INTERNAL);
+		dsv3_grammar_free(g);
+	}
 }
 
 static bool
@@ -482,6 +526,7 @@ main(void)
 		cmocka_unit_test(refusals_name_the_place),
 		cmocka_unit_test(notices_are_kept),
 		cmocka_unit_test(validator_has_its_own_mind),
+		cmocka_unit_test(validator_reads_expressions),
 		cmocka_unit_test(hostile_schemas_are_bounded),
 		cmocka_unit_test(limits_do_not_depend_on_the_past),
 		cmocka_unit_test(work_is_counted),
