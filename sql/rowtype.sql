@@ -60,6 +60,20 @@ RESET datestyle;
 -- Many rows, one plan.
 SELECT t, dsv3_extract(t, NULL::point2, says('{"x":1,"y":2}'), '{"whitespace":"compact"}') FROM (VALUES ('a'), ('b'), (NULL)) AS v (t);
 
+-- One call for each row that has a text, whatever the number of columns, and one check of the schema.
+CREATE TABLE notes (id int, body text);
+INSERT INTO notes VALUES (1, 'a'), (2, 'b'), (3, NULL);
+CREATE TEMP TABLE first AS SELECT requests FROM dsv3_stat_engine;
+SELECT n.id, r.* FROM notes AS n, LATERAL dsv3_extract(n.body, NULL::point2, says('{"x":1,"y":2}'), '{"whitespace":"compact"}') AS r;
+CREATE TEMP TABLE second AS SELECT requests FROM dsv3_stat_engine;
+SELECT id, (r).* FROM (SELECT id, dsv3_extract(body, NULL::point2, says('{"x":1,"y":2}'), '{"whitespace":"compact"}') AS r FROM notes) AS q;
+SELECT s.requests - f.requests AS by_lateral, e.requests - s.requests AS by_subquery FROM first AS f, second AS s, dsv3_stat_engine AS e;
+DROP TABLE notes;
+
+-- A notice when max_tokens cut a value.
+CREATE TYPE leaflet AS (title text);
+SELECT * FROM dsv3_extract('x', NULL::leaflet, says('{"title":"' || repeat('long', 30)), '{"max_tokens":25,"whitespace":"compact"}');
+
 -- max_tokens and the other options.
 SELECT dsv3_extract('x', NULL::point2, options => '{"max_tokens":3}');
 \echo :LAST_ERROR_SQLSTATE
@@ -78,7 +92,7 @@ SELECT dsv3_extract('x', ROW(1, 'a'));
 
 SELECT count(*) FROM dsv3_activity;
 DROP TABLE invoices;
-DROP TYPE with_interval, with_range, checked, large, feeling, must, leap, narrow, short, everything, point2;
+DROP TYPE leaflet, with_interval, with_range, checked, large, feeling, must, leap, narrow, short, everything, point2;
 DROP DOMAIN code, positive;
 DROP TYPE mood;
 DROP FUNCTION says;
