@@ -32,6 +32,13 @@ SELECT dsv3_extract_json('x', '{"type":"object","properties":{"a":{"type":"integ
 SELECT dsv3_json_accepts('{"type":"object","properties":{"a":{"type":"integer"},"long":{"type":"integer"}},"required":["long","a"]}', '{"long":1,"a":2}') AS required_first,
        dsv3_json_accepts('{"type":"object","properties":{"a":{"type":"integer"},"long":{"type":"integer"}},"required":["long","a"]}', '{"a":2,"long":1}') AS jsonb_first;
 
+-- Before them comes what x-order or propertyOrdering lists, and after them the rest; the model reads the schema so and writes the answer so.
+SELECT name, dsv3_json_accepts(s, '{"c":1,"b":2,"a":3,"long":4}') AS written, prompt LIKE '%"properties":{"c":%,"b":%,"a":%,"long":%' AS read
+FROM unnest(ARRAY['x-order', 'propertyOrdering']) AS name,
+     jsonb_build_object('properties', '{"a":{"type":"integer"},"b":{"type":"integer"},"c":{"type":"integer"},"long":{"type":"integer"}}'::jsonb,
+                        'required', '["b"]'::jsonb, name, '["c","nothing"]'::jsonb) AS s,
+     LATERAL dsv3_check_schema(s);
+
 -- Also in an object with so many that the schema's text is left as it is.
 SELECT dsv3_json_accepts(jsonb_build_object('properties', (SELECT jsonb_object_agg('k' || i, 0 = 0) FROM generate_series(1, 1001) AS i), 'required', '["k1000"]'::jsonb),
                          '{"k1000":1,"k1":1}') AS required_first;

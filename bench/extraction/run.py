@@ -129,13 +129,12 @@ class Records:
 
 
 def chosen(items, part, limit):
-    by_schema = {}
-    for item in sorted(items, key=lambda item: item["id"]):
-        by_schema.setdefault(item["schema"], []).append(item)
-    ranked = []
-    for schema in sorted(by_schema):
-        random.Random(schema).shuffle(by_schema[schema])
-        ranked += [(rank, schema, item) for rank, item in enumerate(by_schema[schema])]
+    items = sorted(items, key=lambda item: item["id"])
+    random.Random("extraction").shuffle(items)
+    ranked, met = [], {}
+    for item in items:
+        rank = met[item["schema"]] = met.get(item["schema"], -1) + 1
+        ranked.append((rank, item["schema"], item))
     ranked.sort(key=lambda one: one[:2])
     return [item for rank, _, item in ranked if part is None or PARTS[rank % 2] == part][:limit]
 

@@ -4,7 +4,8 @@ docs.py
 
 What the pages say, held against what is there (TAP output; run by `make check-docs` with a server on the small random model):
 - links between pages lead somewhere, to the heading too;
-- SQL examples whose fence reads "```sql test" run without error, a page's blocks in order in one session, rolled back at its end;
+- SQL examples whose fence reads "```sql test" run without error, a page's blocks in order in one session, rolled back at its end; a
+  fence "```output" behind one holds what psql -At prints of it;
 - each function `dsv3_...(` and each setting `dsv3....` that a page names exists, and each setting that exists is named by
   docs/settings.md;
 - each make target that a page names exists.
@@ -67,14 +68,20 @@ def broken_links(name, text, contents):
 
 
 def failing_examples(text):
-    blocks = [(line, body) for line, info, body in fences(text) if info.split() == ["sql", "test"]]
+    found = list(fences(text))
+    blocks = [(line, body) for line, info, body in found if info.split() == ["sql", "test"]]
     if not blocks:
         return
     script = "BEGIN;\n" + "".join(f"\\echo block at line {line}\n{body}\n" for line, body in blocks) + "ROLLBACK;\n"
     done = psql(script)
+    parts = re.split(r"^block at line (\d+)\n", done.stdout, flags=re.M)
+    said = dict(zip(map(int, parts[1::2]), parts[2::2]))
     if done.returncode != 0:
-        at = [line for line in done.stdout.split("\n") if line.startswith("block at line")]
-        yield f"{at[-1] if at else 'before the first block'}: {done.stderr.strip()}"
+        yield f"{f'block at line {max(said)}' if said else 'before the first block'}: {done.stderr.strip()}"
+        return
+    for (line, _, _), (_, info, shown) in zip(found, found[1:]):
+        if info == "output" and said.get(line, "").strip() != shown.strip():
+            yield f"block at line {line} prints\n{said.get(line, '').strip()}"
 
 
 def main():
