@@ -118,7 +118,7 @@ read_window(Bench *bench)
 }
 
 static bool
-step(Bench *bench, int position, int count, Dsv3Want want, Dsv3Error *err)
+step(Bench *bench, int position, int count, int want, Dsv3Error *err)
 {
 	Dsv3StepSeq seq = {.tokens = bench->tokens + position,
 					   .n_tokens = count,

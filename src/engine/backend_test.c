@@ -379,8 +379,8 @@ test_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logi
 	for (int i = 0; i < n_seqs; i++)
 	{
 		const Dsv3StepSeq *seq = &seqs[i];
+		const Dsv3Picked *picked = seq->picked;
 		int end = seq->position + seq->n_tokens;
-		int first = seq->want == DSV3_WANT_NONE ? end : seq->want == DSV3_WANT_LAST ? end - 1 : seq->position;
 
 		for (int p = 0; p < end; p++)
 		{
@@ -388,8 +388,20 @@ test_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logi
 			if (test->history[p] < 0)
 				return dsv3_error(err, DSV3_ERR_INTERNAL, "cache row %d was never written", p);
 		}
-		for (int p = first; p < end; p++, logits += T_ROWS)
-			fill_logits(test->history, p + 1, logits);
+		for (int p = end - dsv3_step_wanted(seq); p < end; p++, picked += picked != NULL)
+		{
+			float row[T_ROWS];
+
+			fill_logits(test->history, p + 1, row);
+			if (picked && picked->n > 0)
+			{
+				for (int id = 0; id < picked->n; id++)
+					picked->logits[id] = row[picked->ids[id]];
+				continue;
+			}
+			memcpy(logits, row, sizeof(row));
+			logits += T_ROWS;
+		}
 	}
 	return true;
 }

@@ -21,6 +21,14 @@
 #define MOST_BYTES    ((size_t) 256 << 20)
 #define KEY_BYTES     32 /* SHA-256 */
 
+/* A row is listed when at most one id in so many is allowed: a list is worth it while it leaves most panels of the output
+ * matrix alone. */
+#define LIST_SHARE 32
+/* Tokens that the same bytes may begin with; with more of them allowed nothing is forced, and it is not looked for. */
+#define MOST_SPELLINGS 256
+/* Forced bytes looked at for drafts. */
+#define FORCED_BYTES 64
+
 typedef struct StoredGrammar
 {
 	uint8_t key[KEY_BYTES];
@@ -203,6 +211,31 @@ use_grammar(Dsv3GrammarStore *store, Dsv3Backend *backend, const Dsv3Request *re
 	return found; /* NOLINT(clang-analyzer-unix.Malloc): trim frees nothing that has a user */
 }
 
+/* The memory of plans: a list of ids and logits for each row. */
+static bool
+allocate_plan(Dsv3Constraint *constraint, Dsv3Error *err)
+{
+	size_t rows = DSV3_MOST_DRAFTS + 1;
+	size_t listed = (size_t) constraint->most_listed;
+	int32_t *ids = malloc(rows * listed * sizeof(*ids));
+	float *logits = malloc(rows * listed * sizeof(*logits));
+
+	constraint->picked = calloc(rows, sizeof(*constraint->picked));
+	constraint->drafts = calloc(DSV3_MOST_DRAFTS, sizeof(*constraint->drafts));
+	constraint->row_narrowed = calloc(rows, sizeof(*constraint->row_narrowed));
+	constraint->allowed = calloc(((size_t) constraint->n_ids + 63) / 64, sizeof(uint64_t));
+	if (ids == NULL || logits == NULL || constraint->picked == NULL || constraint->drafts == NULL ||
+		constraint->row_narrowed == NULL || constraint->allowed == NULL)
+	{
+		free(ids);
+		free(logits);
+		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a mask");
+	}
+	for (size_t i = 0; i < rows; i++)
+		constraint->picked[i] = (Dsv3Picked){.ids = ids + i * listed, .logits = logits + i * listed};
+	return true;
+}
+
 Dsv3Constraint *
 dsv3_constraint_open(Dsv3Backend *backend, const Dsv3Request *request, Dsv3Error *err)
 {
@@ -214,16 +247,14 @@ dsv3_constraint_open(Dsv3Backend *backend, const Dsv3Request *request, Dsv3Error
 		return NULL;
 	}
 	constraint->n_ids = backend->sample_limit;
+	constraint->most_listed = backend->sample_limit / LIST_SHARE + 1;
 	constraint->stored = use_grammar(backend->grammars, backend, request, err);
 	if (constraint->stored)
 	{
 		constraint->grammar = constraint->stored->grammar;
 		constraint->matcher = dsv3_matcher_create(constraint->grammar, err);
-		constraint->allowed = calloc(((size_t) constraint->n_ids + 63) / 64, sizeof(uint64_t));
-		if (constraint->allowed == NULL)
-			dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a mask");
 	}
-	if (constraint->matcher == NULL || constraint->allowed == NULL)
+	if (constraint->matcher == NULL || !allocate_plan(constraint, err))
 	{
 		dsv3_constraint_close(constraint);
 		return NULL;
@@ -237,6 +268,14 @@ dsv3_constraint_close(Dsv3Constraint *constraint)
 	if (constraint == NULL)
 		return;
 	dsv3_matcher_free(constraint->matcher);
+	if (constraint->picked)
+	{
+		free((void *) (uintptr_t) constraint->picked[0].ids);
+		free(constraint->picked[0].logits);
+	}
+	free(constraint->picked);
+	free(constraint->drafts);
+	free(constraint->row_narrowed);
 	free(constraint->allowed);
 	dsv3_text_free(&constraint->answer);
 	if (constraint->stored)
@@ -244,22 +283,117 @@ dsv3_constraint_close(Dsv3Constraint *constraint)
 	free(constraint);
 }
 
-bool
-dsv3_constraint_mask(Dsv3Constraint *constraint, size_t remaining, Dsv3Error *err)
+/* The ids of the mask, in order. */
+static void
+list_allowed(const Dsv3Constraint *constraint, int32_t *ids)
 {
-	bool narrowed = false;
-	int32_t count = 0;
+	for (int word = 0; word < (constraint->n_ids + 63) / 64; word++)
+	{
+		for (uint64_t bits = constraint->allowed[word]; bits != 0; bits &= bits - 1)
+			*ids++ = word * 64 + __builtin_ctzll(bits);
+	}
+}
+
+/* Mask of plan row `row`, and its list unless `whole` or too long; *count tokens are allowed. */
+static bool
+plan_row(Dsv3Constraint *constraint, int row, size_t remaining, bool whole, int32_t *count, Dsv3Error *err)
+{
+	Dsv3Picked *picked = &constraint->picked[row];
 	int32_t budget = remaining > INT32_MAX ? INT32_MAX : (int32_t) remaining;
 
-	if (!dsv3_matcher_mask(constraint->matcher, budget, constraint->allowed, &count, &narrowed, err))
+	if (!dsv3_matcher_mask(constraint->matcher, budget, constraint->allowed, count,
+						   &constraint->row_narrowed[row], err))
 		return false;
-	if (count == 0)
+	if (*count == 0)
 	{
 		dsv3_error(err, DSV3_ERR_UNSUPPORTED,
 				   "the model's tokenizer cannot write a character the schema requires");
 		return dsv3_error_hint(err, "Leave characters above U+3FFFF out of the schema's own strings.");
 	}
-	constraint->narrowed = constraint->narrowed || narrowed;
+	picked->n = whole || *count > constraint->most_listed ? 0 : *count;
+	if (picked->n > 0)
+		list_allowed(constraint, (int32_t *) (uintptr_t) picked->ids);
+	return true;
+}
+
+/* The tokenizer's spelling of the bytes that must come next, as far as the model could not reach across its end; at most
+ * DSV3_MOST_DRAFTS. A failure to encode is a spelling of nothing. */
+static int
+spell_forced(Dsv3Constraint *constraint, Dsv3Backend *backend, int32_t *ids)
+{
+	char bytes[FORCED_BYTES];
+	size_t len = dsv3_matcher_forced(constraint->matcher, bytes, sizeof(bytes));
+	Dsv3Tokens tokens = {0};
+	Dsv3Error err;
+	int n = 0;
+
+	/* Not into the middle of a character. */
+	while (len > 0 && ((unsigned char) bytes[len - 1] & 0xC0) == 0x80)
+		len--;
+	if (len > 0 && (unsigned char) bytes[len - 1] >= 0xC0)
+		len--;
+	if (len > 0 && backend->ops->encode(backend, bytes, len, 0, &tokens, &err))
+		n = dsv3_matcher_forced_tokens(constraint->matcher, tokens.ids, (int32_t) tokens.count);
+	n = n < DSV3_MOST_DRAFTS ? n : DSV3_MOST_DRAFTS;
+	if (n > 0)
+		memcpy(ids, tokens.ids, (size_t) n * sizeof(*ids));
+	dsv3_tokens_free(&tokens);
+	return n;
+}
+
+bool
+dsv3_constraint_plan(Dsv3Constraint *constraint, Dsv3Backend *backend, size_t remaining, bool whole,
+					 Dsv3Error *err)
+{
+	int32_t spelling[DSV3_MOST_DRAFTS];
+	int n_spelling = 0;
+	int32_t count = 0;
+	int row = 0;
+	Dsv3Error failure;
+
+	constraint->n_drafts = constraint->row = 0;
+	if (!plan_row(constraint, 0, remaining, whole, &count, err))
+		return false;
+	if (!whole && count > 1 && count <= MOST_SPELLINGS)
+		n_spelling = spell_forced(constraint, backend, spelling);
+	while (constraint->picked[row].n > 0 && row < DSV3_MOST_DRAFTS && remaining - (size_t) row > 1)
+	{
+		int32_t draft = count == 1 ? constraint->picked[row].ids[0] : row < n_spelling ? spelling[row] : -1;
+
+		if (draft < 0 || !(constraint->allowed[draft / 64] >> (draft % 64) & 1) ||
+			draft == dsv3_token_table_eos(backend->grammars->table) ||
+			!dsv3_matcher_accept(constraint->matcher, draft, &failure))
+			break;
+		constraint->drafts[row++] = draft;
+		/* At its end the answer has no row, and a row that cannot be planned is left to a step of its own. */
+		if (dsv3_matcher_must_stop(constraint->matcher) ||
+			!plan_row(constraint, row, remaining - (size_t) row, false, &count, &failure))
+		{
+			dsv3_matcher_rollback(constraint->matcher, 1);
+			row--;
+			break;
+		}
+	}
+	dsv3_matcher_rollback(constraint->matcher, row);
+	constraint->n_drafts = row;
+	return true;
+}
+
+bool
+dsv3_constraint_pick(Dsv3Constraint *constraint, Dsv3Sampler *sampler, const Dsv3Sampling *sampling,
+					 const Dsv3SeenIds *seen, const float *logits, uint64_t index, int32_t *id,
+					 bool *expected, Dsv3Error *err)
+{
+	int row = constraint->row++;
+	const Dsv3Picked *picked = &constraint->picked[row];
+
+	constraint->narrowed = constraint->narrowed || constraint->row_narrowed[row];
+	if (picked->n > 0
+			? !dsv3_sampler_pick_listed(sampler, sampling, seen, picked->ids, picked->logits, picked->n,
+										index, id, err)
+			: !dsv3_sampler_pick(sampler, sampling, seen, logits, constraint->allowed, index, id, err))
+		return false;
+	*expected = row < constraint->n_drafts && *id == constraint->drafts[row];
 	return true;
 }
 

@@ -5,21 +5,40 @@
  * A store belongs to a backend: it holds the token table of the vocabulary, made when the first grammar is asked for, and
  * the grammars compiled last, so that the rows of a query that share a schema compile it once. Any thread may use it. A
  * constraint belongs to one sequence and keeps its grammar alive.
+ *
+ * A constraint plans a step before it is run. Its first row is that of the token written last: which tokens may follow. Where
+ * few may, they are listed, and only their logits are computed. Where the grammar leaves the next bytes no choice, the
+ * tokenizer's own spelling of them comes along as drafts, each with a row of its own in the same step. A draft is not the
+ * answer: its row is sampled as if the step had been for that token alone, and the first one that comes out differently ends
+ * the step's use. So what is forced costs fewer steps and never changes what the model would have written.
  */
 #ifndef DSV3_CONSTRAINT_H
 #define DSV3_CONSTRAINT_H
 
 #include "engine/backend.h"
 #include "engine/request.h"
+#include "engine/sampler.h"
 #include "grammar/grammar.h"
+
+#define DSV3_MOST_DRAFTS 16
 
 typedef struct Dsv3Constraint
 {
 	struct StoredGrammar *stored; /* counted reference */
 	Dsv3Grammar *grammar;         /* of stored */
 	Dsv3Matcher *matcher;
-	uint64_t *allowed; /* the mask of the step, a bit for each id below n_ids */
 	int n_ids;
+
+	/* The plan, in the order of its rows. Only the last row can be one without a list; `allowed` is its mask, a bit for each id
+	 * below n_ids. */
+	Dsv3Picked *picked; /* [DSV3_MOST_DRAFTS + 1]; n 0: too many to list */
+	int32_t *drafts;    /* [DSV3_MOST_DRAFTS], behind each row but the last */
+	bool *row_narrowed; /* [DSV3_MOST_DRAFTS + 1] */
+	uint64_t *allowed;
+	int n_drafts;
+	int row;         /* that is used next */
+	int most_listed; /* ids of a list at the most */
+
 	bool narrowed;   /* the token limit took tokens away at some step */
 	Dsv3Text answer; /* the text as it was decoded, for the check at its end */
 } Dsv3Constraint;
@@ -31,8 +50,15 @@ extern void dsv3_grammar_store_close(Dsv3GrammarStore *store);
 extern Dsv3Constraint *dsv3_constraint_open(Dsv3Backend *backend, const Dsv3Request *request, Dsv3Error *err);
 extern void dsv3_constraint_close(Dsv3Constraint *constraint);
 
-/* Set allowed for the next token, of at most remaining more, the end token included. */
-extern bool dsv3_constraint_mask(Dsv3Constraint *constraint, size_t remaining, Dsv3Error *err);
+/* Plan the next step for an answer of at most remaining more tokens, the end token included. whole: one row, without a list. */
+extern bool dsv3_constraint_plan(Dsv3Constraint *constraint, Dsv3Backend *backend, size_t remaining,
+								 bool whole, Dsv3Error *err);
+
+/* Sample the next token from the plan's next row; logits are the row's when it has no list. *expected: it is the draft that
+ * stands behind the row, and the row after it may be used. */
+extern bool dsv3_constraint_pick(Dsv3Constraint *constraint, Dsv3Sampler *sampler,
+								 const Dsv3Sampling *sampling, const Dsv3SeenIds *seen, const float *logits,
+								 uint64_t index, int32_t *id, bool *expected, Dsv3Error *err);
 
 /* Take a token that was allowed (another one is an internal error). *ended: nothing can follow. */
 extern bool dsv3_constraint_accept(Dsv3Constraint *constraint, int32_t id, bool *ended, Dsv3Error *err);

@@ -47,9 +47,10 @@ bool
 dsv3_sampler_open(Dsv3Sampler *sampler, int n_ids, Dsv3Error *err)
 {
 	sampler->n_ids = n_ids;
+	sampler->ids = malloc((size_t) n_ids * sizeof(int32_t));
 	sampler->scores = malloc((size_t) n_ids * sizeof(double));
 	sampler->order = malloc((size_t) n_ids * sizeof(int32_t));
-	if (sampler->scores && sampler->order)
+	if (sampler->ids && sampler->scores && sampler->order)
 		return true;
 	dsv3_sampler_close(sampler);
 	return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for sampling over %d ids", n_ids);
@@ -58,6 +59,7 @@ dsv3_sampler_open(Dsv3Sampler *sampler, int n_ids, Dsv3Error *err)
 void
 dsv3_sampler_close(Dsv3Sampler *sampler)
 {
+	free(sampler->ids);
 	free(sampler->scores);
 	free(sampler->order);
 	memset(sampler, 0, sizeof(*sampler));
@@ -97,12 +99,12 @@ was_seen(const Dsv3SeenIds *seen, int id)
 /* The penalty of Keskar et al., "CTRL" (2019), section 4.1, in the form Hugging Face gives it: away from zero for
  * negative scores, towards zero for positive ones. */
 static void
-apply_penalty(double *scores, const Dsv3SeenIds *seen, double penalty)
+apply_penalty(const int32_t *ids, double *scores, int n, const Dsv3SeenIds *seen, double penalty)
 {
-	for (int id = 0; id < seen->n_ids; id++)
+	for (int i = 0; i < n; i++)
 	{
-		if (was_seen(seen, id))
-			scores[id] = scores[id] < 0 ? scores[id] * penalty : scores[id] / penalty;
+		if (was_seen(seen, ids[i]))
+			scores[i] = scores[i] < 0 ? scores[i] * penalty : scores[i] / penalty;
 	}
 }
 
@@ -131,17 +133,17 @@ arg_max(const double *scores, int n)
 {
 	int best = 0;
 
-	for (int id = 1; id < n; id++)
+	for (int i = 1; i < n; i++)
 	{
-		if (scores[id] > scores[best])
-			best = id;
+		if (scores[i] > scores[best])
+			best = i;
 	}
 	return best;
 }
 
 /*
- * Sort order[0..n) by score, largest first, lowest id first among equals. Ids come in rising order, so a heap sort keyed by
- * (score, id) gives one result; qsort is not used because its comparison would need the scores in a global.
+ * Sort order[0..n) by score, largest first, first place first among equals. Places come in rising order, so a heap sort keyed by
+ * (score, place) gives one result; qsort is not used because its comparison would need the scores in a global.
  */
 static inline bool
 ranks_after(const double *scores, int32_t a, int32_t b)
@@ -185,33 +187,33 @@ sort_by_score(const double *scores, int32_t *order, int n)
 	}
 }
 
-/* order = the ids with a score of at least floor, in rising order. */
+/* order = the places with a score of at least floor, rising; returns how many. */
 static int
-gather(const double *scores, int n_ids, double floor, int32_t *order)
+gather(const double *scores, int n, double floor, int32_t *order)
 {
-	int n = 0;
+	int count = 0;
 
-	for (int id = 0; id < n_ids; id++)
+	for (int i = 0; i < n; i++)
 	{
-		if (scores[id] >= floor)
-			order[n++] = id;
+		if (scores[i] >= floor)
+			order[count++] = i;
 	}
-	return n;
+	return count;
 }
 
 /* The score of the k-th largest, by a heap of the k best met so far whose root is the worst of them. */
 static double
-kth_largest(const double *scores, int n_ids, int k, int32_t *heap)
+kth_largest(const double *scores, int n, int k, int32_t *heap)
 {
-	for (int id = 0; id < k; id++)
-		heap[id] = id;
+	for (int i = 0; i < k; i++)
+		heap[i] = i;
 	for (int at = k / 2 - 1; at >= 0; at--)
 		sift_down(scores, heap, at, k);
-	for (int id = k; id < n_ids; id++)
+	for (int i = k; i < n; i++)
 	{
-		if (scores[id] > scores[heap[0]])
+		if (scores[i] > scores[heap[0]])
 		{
-			heap[0] = id;
+			heap[0] = i;
 			sift_down(scores, heap, 0, k);
 		}
 	}
@@ -223,25 +225,25 @@ kth_largest(const double *scores, int n_ids, int k, int32_t *heap)
  * mass. Only as much of the order as needed is sorted: the ids within a distance of the largest are a prefix of it.
  */
 static double
-top_p_floor(const double *scores, int n_ids, double floor, double p, int32_t *order)
+top_p_floor(const double *scores, int n, double floor, double p, int32_t *order)
 {
-	double largest = scores[arg_max(scores, n_ids)];
+	double largest = scores[arg_max(scores, n)];
 	double total = 0.0;
 
-	for (int id = 0; id < n_ids; id++)
+	for (int i = 0; i < n; i++)
 	{
-		if (scores[id] >= floor)
-			total += exp(scores[id] - largest);
+		if (scores[i] >= floor)
+			total += exp(scores[i] - largest);
 	}
 	for (double distance = 8.0;; distance *= 4.0)
 	{
 		/* Below the largest by this much is nothing in double precision. */
 		double reach = distance < 1000.0 && largest - distance > floor ? largest - distance : floor;
-		int n = gather(scores, n_ids, reach, order);
+		int count = gather(scores, n, reach, order);
 		double before = 0.0;
 
-		sort_by_score(scores, order, n);
-		for (int i = 0; i < n; i++)
+		sort_by_score(scores, order, count);
+		for (int i = 0; i < count; i++)
 		{
 			if (before >= p * total && i > 0)
 				return scores[order[i - 1]];
@@ -252,58 +254,56 @@ top_p_floor(const double *scores, int n_ids, double floor, double p, int32_t *or
 	}
 }
 
-/* Draw from the softmax of the scores at or above floor. */
-static int32_t
-draw(const double *scores, int n_ids, double floor, double uniform)
+/* Draw a place from the softmax of the scores at or above floor. */
+static int
+draw(const double *scores, int n, double floor, double uniform)
 {
-	double largest = scores[arg_max(scores, n_ids)];
+	double largest = scores[arg_max(scores, n)];
 	double total = 0.0;
 	double sum = 0.0;
-	int32_t last = -1;
+	int last = -1;
 
-	for (int id = 0; id < n_ids; id++)
+	for (int i = 0; i < n; i++)
 	{
-		if (scores[id] >= floor)
-			total += exp(scores[id] - largest);
+		if (scores[i] >= floor)
+			total += exp(scores[i] - largest);
 	}
-	for (int id = 0; id < n_ids; id++)
+	for (int i = 0; i < n; i++)
 	{
-		double weight = scores[id] >= floor ? exp(scores[id] - largest) : 0.0;
+		double weight = scores[i] >= floor ? exp(scores[i] - largest) : 0.0;
 
 		if (weight == 0.0)
 			continue;
-		last = id;
+		last = i;
 		sum += weight;
 		if (sum > uniform * total)
-			return id;
+			return i;
 	}
 	return last; /* rounding at the upper end */
 }
 
-bool
-dsv3_sampler_pick(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3SeenIds *seen,
-				  const float *logits, const uint64_t *allowed, uint64_t index, int32_t *id, Dsv3Error *err)
+/* Choose among the first n of sampler->ids by sampler->scores, which are overwritten. */
+static bool
+choose(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3SeenIds *seen, int n, uint64_t index,
+	   int32_t *id, Dsv3Error *err)
 {
 	double *scores = sampler->scores;
-	int n = sampler->n_ids;
 	double floor;
+	int best;
 
-	if (!check_logits(logits, n, err))
-		return false;
-	for (int i = 0; i < n; i++)
-		scores[i] = allowed == NULL || (allowed[i / 64] >> (i % 64) & 1) ? logits[i] : -INFINITY;
 	if (seen->bits)
-		apply_penalty(scores, seen, sampling->repetition_penalty);
-	*id = arg_max(scores, n);
-	if (scores[*id] == -INFINITY)
+		apply_penalty(sampler->ids, scores, n, seen, sampling->repetition_penalty);
+	best = arg_max(scores, n);
+	if (n == 0 || scores[best] == -INFINITY)
 		return dsv3_error(err, DSV3_ERR_INTERNAL, "the model left no token possible");
+	*id = sampler->ids[best];
 	if (sampling->temperature == 0.0)
 		return true;
 
 	for (int i = 0; i < n; i++)
 		scores[i] /= sampling->temperature;
 	/* A tiny temperature may make the scores overflow; the distribution's limit is the greedy choice. */
-	if (!isfinite(scores[*id]))
+	if (!isfinite(scores[best]))
 		return true;
 	floor = -DBL_MAX; /* keeps every finite score */
 	if (sampling->top_k > 0 && sampling->top_k < (uint32_t) n)
@@ -311,9 +311,42 @@ dsv3_sampler_pick(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3
 	if (sampling->top_p < 1.0)
 		floor = top_p_floor(scores, n, floor, sampling->top_p, sampler->order);
 	if (sampling->min_p > 0.0)
-		floor = fmax(floor, scores[*id] + log(sampling->min_p));
-	*id = draw(scores, n, floor, dsv3_random_uniform(sampling->seed, index));
+		floor = fmax(floor, scores[best] + log(sampling->min_p));
+	*id = sampler->ids[draw(scores, n, floor, dsv3_random_uniform(sampling->seed, index))];
 	return true;
+}
+
+bool
+dsv3_sampler_pick(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3SeenIds *seen,
+				  const float *logits, const uint64_t *allowed, uint64_t index, int32_t *id, Dsv3Error *err)
+{
+	int n = 0;
+
+	for (int i = 0; i < sampler->n_ids; i++)
+	{
+		if (allowed && !(allowed[i / 64] >> (i % 64) & 1))
+			continue;
+		if (!(logits[i] < INFINITY))
+			return bad_logit(i, logits[i], err);
+		sampler->ids[n] = i;
+		sampler->scores[n++] = logits[i];
+	}
+	return choose(sampler, sampling, seen, n, index, id, err);
+}
+
+bool
+dsv3_sampler_pick_listed(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3SeenIds *seen,
+						 const int32_t *ids, const float *logits, int n, uint64_t index, int32_t *id,
+						 Dsv3Error *err)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (!(logits[i] < INFINITY))
+			return bad_logit(ids[i], logits[i], err);
+		sampler->ids[i] = ids[i];
+		sampler->scores[i] = logits[i];
+	}
+	return choose(sampler, sampling, seen, n, index, id, err);
 }
 
 bool

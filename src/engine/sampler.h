@@ -29,8 +29,9 @@ typedef struct Dsv3SeenIds
 typedef struct Dsv3Sampler
 {
 	int n_ids;      /* ids that can be sampled: [0, n_ids) */
-	double *scores; /* n_ids */
-	int32_t *order; /* n_ids */
+	int32_t *ids;   /* n_ids; the candidates of a choice, rising */
+	double *scores; /* n_ids; of the candidates */
+	int32_t *order; /* n_ids; places among the candidates */
 } Dsv3Sampler;
 
 extern bool dsv3_sampler_open(Dsv3Sampler *sampler, int n_ids, Dsv3Error *err);
@@ -42,11 +43,16 @@ extern void dsv3_seen_add(Dsv3SeenIds *seen, int32_t id);
 extern void dsv3_seen_close(Dsv3SeenIds *seen);
 
 /* Choose output token number index from logits[0..n_ids). allowed is NULL or a mask: bit (id % 64) of allowed[id / 64]; without
- * its bit an id cannot be. A logit that is not a number or plus infinity fails with XX000; minus
- * infinity is an id that cannot be. */
+ * its bit an id cannot be, and its logit is not looked at. A logit that is not a number or plus infinity fails with XX000;
+ * minus infinity is an id that cannot be. */
 extern bool
 dsv3_sampler_pick(Dsv3Sampler *sampler, const Dsv3Sampling *sampling, const Dsv3SeenIds *seen,
 				  const float *logits, const uint64_t *allowed, uint64_t index, int32_t *id, Dsv3Error *err);
+
+/* The same from a list: logits[i] is that of ids[i], rising, and no other id is allowed. */
+extern bool dsv3_sampler_pick_listed(Dsv3Sampler *sampler, const Dsv3Sampling *sampling,
+									 const Dsv3SeenIds *seen, const int32_t *ids, const float *logits, int n,
+									 uint64_t index, int32_t *id, Dsv3Error *err);
 
 /* Natural logarithm of the softmax's denominator over logits[0..n_ids): log-probability of id = logits[id] - this. The model's
  * own distribution: no penalty, no temperature. Fails as above. */

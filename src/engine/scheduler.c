@@ -303,6 +303,10 @@ grow(Dsv3Scheduler *scheduler, Job *job)
 			return false;
 	}
 	take_blocks(scheduler, job->seq, need);
+	/* Drafts come along where a block can be spared. */
+	need = blocks_for(job->seq->tokens.count + (size_t) job->seq->n_drafts);
+	if (scheduler->n_free - scheduler->n_batch >= need - job->seq->n_blocks)
+		take_blocks(scheduler, job->seq, need);
 	return true;
 }
 
@@ -588,6 +592,7 @@ add_to_step(Dsv3Scheduler *scheduler, int at, Job *job, size_t n, size_t *scored
 	Dsv3Sequence *seq = job->seq;
 	Dsv3StepSeq *part = &scheduler->step_seqs[at];
 	size_t unscored = seq->score_from > seq->computed ? seq->score_from - seq->computed : 0;
+	size_t n_drafts = 0;
 
 	if (n > missing(seq))
 		n = missing(seq);
@@ -610,8 +615,18 @@ add_to_step(Dsv3Scheduler *scheduler, int at, Job *job, size_t n, size_t *scored
 		n = last_only ? unscored + 1 : unscored;
 		part->want = last_only ? DSV3_WANT_LAST : DSV3_WANT_NONE;
 	}
+	part->picked = NULL;
+	if (n == missing(seq) && part->want != DSV3_WANT_NONE &&
+		(part->picked = dsv3_sequence_picked(seq)) != NULL)
+	{
+		/* Behind the last token its drafts, as far as the blocks reach; each has a row of its own. */
+		size_t room = (size_t) seq->n_blocks * DSV3_KV_BLOCK - seq->tokens.count;
+
+		n_drafts = room < (size_t) seq->n_drafts ? room : (size_t) seq->n_drafts;
+		part->want = 1 + (int) n_drafts;
+	}
 	part->tokens = seq->tokens.ids + seq->computed;
-	part->n_tokens = (int) n;
+	part->n_tokens = (int) (n + n_drafts);
 	part->position = (int) seq->computed;
 	scheduler->step_jobs[at] = job;
 	return n;
@@ -726,36 +741,44 @@ adapt_budget(Dsv3Scheduler *scheduler, uint64_t step_us, bool with_decoding, boo
 	atomic_store(&scheduler->stat_budget, (int) scheduler->budget);
 }
 
-/* What the step computed for one job: sample, deliver. */
+/* Rows of whole logits that a part of the step makes. */
+static size_t
+whole_rows(const Dsv3StepSeq *part)
+{
+	size_t whole = 0;
+
+	for (int row = 0; row < dsv3_step_wanted(part); row++)
+		whole += part->picked == NULL || part->picked[row].n == 0;
+	return whole;
+}
+
+/* What the step computed for one job: sample, deliver. logits: its whole rows. */
 static void
 use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const float *logits, uint64_t now)
 {
 	Dsv3Sequence *seq = job->seq;
 	size_t vocab = (size_t) scheduler->backend->info.vocab_size;
-	size_t first = (size_t) part->position + (part->want == DSV3_WANT_LAST ? (size_t) part->n_tokens - 1 : 0);
-	size_t end = (size_t) part->position + (size_t) part->n_tokens;
-	size_t before = seq->tokens.count;
+	size_t first = (size_t) part->position + (size_t) (part->n_tokens - dsv3_step_wanted(part));
+	size_t before = seq->out_tokens.count;
+	bool ok = true;
 	Dsv3Error err;
 
-	seq->computed = end;
+	seq->computed = (size_t) part->position + (size_t) part->n_tokens;
 	if (part->want == DSV3_WANT_NONE)
 		return;
-	for (size_t row = first; row < end && !seq->finished && !seq->rewound; row++, logits += vocab)
+	for (size_t row = first; ok && row < seq->computed && !seq->finished; row++)
 	{
-		if (!dsv3_sequence_use_row(seq, &scheduler->sampler, row, logits, &err))
-		{
-			leave_batch(scheduler, job);
-			fail_job(scheduler, job, &err);
-			return;
-		}
+		ok = dsv3_sequence_use_row(seq, &scheduler->sampler, row, logits, &err);
+		if (part->picked == NULL || part->picked[row - first].n == 0)
+			logits += vocab;
 	}
-	if (seq->rewound)
+	if (!ok || (!seq->finished && !dsv3_sequence_plan(seq, &err)))
 	{
-		seq->rewound = false;
-		seq->computed = seq->n_prompt - 1;
+		leave_batch(scheduler, job);
+		fail_job(scheduler, job, &err);
 		return;
 	}
-	atomic_fetch_add(&scheduler->n_output_tokens, seq->tokens.count - before);
+	atomic_fetch_add(&scheduler->n_output_tokens, seq->out_tokens.count - before);
 	if (job->first_token_us == 0)
 		job->first_token_us = job->last_delta_us = now;
 	if (seq->finished)
@@ -763,7 +786,7 @@ use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const floa
 		leave_batch(scheduler, job);
 		send_done(scheduler, job, now);
 	}
-	else if (seq->tokens.count > before)
+	else if (seq->out_tokens.count > before)
 		send_delta(scheduler, job, now);
 }
 
@@ -782,7 +805,7 @@ run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budget_use
 	{
 		const Dsv3StepSeq *part = &scheduler->step_seqs[i];
 
-		rows += part->want == DSV3_WANT_ALL ? (size_t) part->n_tokens : part->want == DSV3_WANT_LAST;
+		rows += whole_rows(part);
 		tokens += (size_t) part->n_tokens;
 		if (scheduler->step_jobs[i]->first_step_us == 0)
 			scheduler->step_jobs[i]->first_step_us = start;
@@ -814,11 +837,12 @@ run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budget_use
 	for (int i = 0; i < n_step; i++)
 	{
 		const Dsv3StepSeq *part = &scheduler->step_seqs[i];
+		size_t n_whole = whole_rows(part); /* before the next step is planned */
 
 		/* The memory of logits may not exist yet when nothing wanted any. */
 		use_step(scheduler, scheduler->step_jobs[i], part,
 				 rows < scheduler->logits_rows ? scheduler->logits + rows * vocab : NULL, end);
-		rows += part->want == DSV3_WANT_ALL ? (size_t) part->n_tokens : part->want == DSV3_WANT_LAST;
+		rows += n_whole;
 	}
 }
 

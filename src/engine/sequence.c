@@ -547,6 +547,8 @@ dsv3_sequence_open(Dsv3Backend *backend, Dsv3Request *request, size_t max_contex
 		/* Rows before the last are scored again only where their log-probabilities are asked for. */
 		if (!request->has_logprobs)
 			seq->score_from = seq->tokens.count - 1;
+		if (!seq->finished && !dsv3_sequence_plan(seq, err))
+			goto fail;
 	}
 	n_table = (seq->n_limit + DSV3_KV_BLOCK - 1) / DSV3_KV_BLOCK;
 	seq->blocks = malloc(n_table * sizeof(int32_t));
@@ -648,7 +650,7 @@ score_row(Dsv3Sequence *seq, size_t row, const float *logits, Dsv3Error *err)
 		seq->finish = DSV3_FINISH_STOP;
 		return true;
 	}
-	seq->rewound = true;
+	seq->computed = seq->n_prompt - 1;
 	return take_choice(seq, seq->choice + 1, err);
 }
 
@@ -664,11 +666,38 @@ thinking_must_end(const Dsv3Sequence *seq)
 								  (size_t) dsv3_matcher_shortest(seq->constraint->matcher) + THINK_RESERVE;
 }
 
+const Dsv3Picked *
+dsv3_sequence_picked(const Dsv3Sequence *seq)
+{
+	return seq->constraint && !seq->thinking && !seq->request->has_logprobs ? seq->constraint->picked : NULL;
+}
+
+bool
+dsv3_sequence_plan(Dsv3Sequence *seq, Dsv3Error *err)
+{
+	seq->n_drafts = 0;
+	if (seq->constraint == NULL || seq->thinking)
+		return true;
+	/* Log-probabilities are the model's own, over all ids, for each row that is computed. */
+	if (!dsv3_constraint_plan(seq->constraint, seq->backend, seq->n_limit - seq->tokens.count,
+							  seq->request->has_logprobs, err))
+		return false;
+	for (int i = 0; i < seq->constraint->n_drafts; i++)
+	{
+		if (!dsv3_tokens_push(&seq->tokens, seq->constraint->drafts[i], err))
+			return false;
+	}
+	seq->n_drafts = seq->constraint->n_drafts;
+	seq->tokens.count -= (size_t) seq->n_drafts;
+	return true;
+}
+
 bool
 dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const float *logits,
 					  Dsv3Error *err)
 {
 	bool known = row + 1 < seq->tokens.count;
+	bool expected = false;
 	int32_t id;
 
 	if (seq->request->kind == DSV3_REQUEST_LOGPROB || seq->request->kind == DSV3_REQUEST_SCORE)
@@ -677,21 +706,23 @@ dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const
 		id = seq->tokens.ids[row + 1];
 	else if (thinking_must_end(seq))
 		id = seq->backend->think_close; /* the tag is set, not sampled */
-	else
+	else if (seq->constraint && !seq->thinking)
 	{
-		bool masked = seq->constraint && !seq->thinking;
-
-		if (masked && !dsv3_constraint_mask(seq->constraint, seq->n_limit - seq->tokens.count, err))
-			return false;
-		if (!dsv3_sampler_pick(sampler, &seq->request->sampling, &seq->seen, logits,
-							   masked ? seq->constraint->allowed : NULL, dsv3_sequence_n_output(seq), &id,
-							   err))
+		if (!dsv3_constraint_pick(seq->constraint, sampler, &seq->request->sampling, &seq->seen, logits,
+								  dsv3_sequence_n_output(seq), &id, &expected, err))
 			return false;
 	}
+	else if (!dsv3_sampler_pick(sampler, &seq->request->sampling, &seq->seen, logits, NULL,
+								dsv3_sequence_n_output(seq), &id, err))
+		return false;
 	if (seq->request->has_logprobs && !report_logprobs(seq, logits, id, err))
 		return false;
 	seq->score_from = row + 1;
-	return known || accept_token(seq, id, true, err);
+	if (known)
+		return true;
+	if (!expected)
+		seq->computed = row + 1;
+	return accept_token(seq, id, true, err);
 }
 
 /* -- results -- */

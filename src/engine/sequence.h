@@ -23,7 +23,7 @@ typedef struct Dsv3Sequence
 	Dsv3Tokens tokens; /* prompt, then output */
 	size_t n_prompt;
 	size_t n_limit;    /* most tokens there may be, prompt included */
-	size_t computed;   /* rows in the cache */
+	size_t computed;   /* rows in the cache that count */
 	size_t score_from; /* rows from here on need logits: their next token is scored or sampled */
 	int32_t *blocks;   /* block table; capacity for n_limit */
 	int n_blocks;
@@ -38,6 +38,7 @@ typedef struct Dsv3Sequence
 	bool stopped_by_string;
 
 	Dsv3Constraint *constraint; /* owned; NULL: the answer is free */
+	int n_drafts; /* ids behind the last of tokens, not counted there, that are computed with it (constraint.h) */
 
 	/* SCORE: the choices' ids one behind the other, each ended by the end token; choice i is ids ends[i-1] .. ends[i]. The
 	 * sequence holds the prompt and one choice at a time; between two of them it goes back to the prompt's last row. */
@@ -46,7 +47,6 @@ typedef struct Dsv3Sequence
 	double *choice_logprobs;
 	size_t n_choices;
 	size_t choice;
-	bool rewound; /* the tokens behind the prompt were exchanged: rows of this step beyond it mean nothing */
 
 	bool finished;
 	Dsv3Finish finish;
@@ -69,9 +69,16 @@ extern void dsv3_sequence_close(Dsv3Sequence *seq);
 /* The output so far. */
 extern size_t dsv3_sequence_n_output(const Dsv3Sequence *seq);
 
-/* Use the logits of a row (>= score_from): score the token that follows it, or sample one when there is none. */
+/* Rows of the next step that have logits of some ids only: of the last of tokens and of the drafts; NULL without. */
+extern const Dsv3Picked *dsv3_sequence_picked(const Dsv3Sequence *seq);
+
+/* Use the logits of a row (>= score_from): score the token that follows it, or sample one when there is none. logits is not looked at
+ * when the row has picked ids. Lowers computed when the rows behind this one mean nothing. */
 extern bool dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const float *logits,
 								  Dsv3Error *err);
+
+/* After the rows of a step, unless finished: plan the next one. */
+extern bool dsv3_sequence_plan(Dsv3Sequence *seq, Dsv3Error *err);
 
 /* SCORE, when finished: the log-probability of each choice, its end token included, as a JSON array. */
 extern bool dsv3_sequence_scores(Dsv3Sequence *seq, Dsv3Text *json, Dsv3Error *err);

@@ -1,14 +1,12 @@
 /*
  * forward.c
- *	  One step: checks, cutting into batches, the layers, the logits.
+ *	  One step: checks, cutting into batches, the layers. The end, from the last norm to the logits, is in head.c.
  *
  * Per layer (DeepSeek-V3 report, figure 2):
  *	x = x + W_O MLA(RMS(x)) (+ bias);	x = x + MLP(RMS(x));	at the end logits = W_head RMS(x).
  * Everything is F32. Rows never mix outside attention, products sum each output in an order of their own, attention goes by
  * absolute position: that is why cutting rows into batches, and the company they have there, changes no bit.
  */
-#include <string.h>
-
 #include "model/impl.h"
 #include "model/rope.h"
 
@@ -67,36 +65,6 @@ residual_row(void *arg, int64_t row)
 	norm_row(arg, row);
 }
 
-/* The batch's wanted rows through the last norm and the output matrix. Returns how many there were. */
-static int64_t
-write_logits(Step *step, int n_rows)
-{
-	const Dsv3Weights *w = &step->model->checkpoint->weights;
-	const Dsv3Config *c = step->model->config;
-	Dsv3Scratch *s = &step->model->scratch;
-	Dsv3Product head;
-	int n = 0;
-
-	/* wanted rows move to the front of x, in order */
-	for (int row = 0; row < n_rows; row++)
-	{
-		if (!s->row[row].wanted)
-			continue;
-		if (n != row)
-			memcpy(s->x + (int64_t) n * c->hidden_size, s->x + (int64_t) row * c->hidden_size,
-				   (size_t) c->hidden_size * sizeof(float));
-		n++;
-	}
-	if (n == 0)
-		return 0;
-	step->norm = w->final_norm;
-	dsv3_pool_run(step->model->pool, n, norm_row, step);
-	head = (Dsv3Product){
-		.weight = &w->head, .x = dsv3_act_rows(&s->h), .m = n, .y = step->logits, .ldy = c->vocab_size};
-	dsv3_linear(step->model, &head, 1);
-	return n;
-}
-
 static bool
 aborted(const atomic_bool *flag, Dsv3Error *err)
 {
@@ -128,7 +96,7 @@ run_batch(Step *step, Dsv3Kv *kv, int n_rows, int n_segments, const atomic_bool 
 		dsv3_pool_run(model->pool, n_rows, residual_row, step);
 		dsv3_mlp(model, layer, n_rows);
 	}
-	step->logits += write_logits(step, n_rows) * c->vocab_size;
+	step->logits += dsv3_head(model, n_rows, step->logits) * c->vocab_size;
 	return true;
 }
 
@@ -158,6 +126,13 @@ check_seq(const Dsv3Model *model, const Dsv3Kv *kv, const Dsv3StepSeq *seq, int 
 			dsv3_error_hint(err, "Ids go from 0 to %d.", c->vocab_size - 1);
 			return false;
 		}
+	for (int row = 0; seq->picked && row < dsv3_step_wanted(seq); row++)
+		for (int i = 0; i < seq->picked[row].n; i++)
+			if (seq->picked[row].ids[i] < (i > 0 ? seq->picked[row].ids[i - 1] + 1 : 0) ||
+				seq->picked[row].ids[i] >= c->vocab_size)
+				return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER,
+								  "picked id %d of sequence %d is not in the vocabulary or not in order",
+								  seq->picked[row].ids[i], index);
 	if (seq->n_blocks < blocks)
 		return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "sequence %d has %d cache blocks and needs %lld",
 						  index, seq->n_blocks, (long long) blocks);
@@ -244,12 +219,16 @@ dsv3_model_step(Dsv3Model *model, Dsv3Kv *kv, const Dsv3StepSeq *seqs, int n_seq
 
 			s->segments[n_segments++] = (Dsv3Segment){.first = n_rows, .count = count, .seq = q};
 			for (int i = 0; i < count; i++, token++)
-				s->row[n_rows++] =
-					(Dsv3BatchRow){.token = q->tokens[token],
-								   .position = q->position + token,
-								   .seq = q,
-								   .wanted = q->want == DSV3_WANT_ALL ||
-											 (q->want == DSV3_WANT_LAST && token == q->n_tokens - 1)};
+			{
+				int row = token - (q->n_tokens - dsv3_step_wanted(q)); /* among the wanted ones */
+
+				s->row[n_rows++] = (Dsv3BatchRow){
+					.token = q->tokens[token],
+					.position = q->position + token,
+					.seq = q,
+					.wanted = row >= 0,
+					.picked = row >= 0 && q->picked && q->picked[row].n > 0 ? &q->picked[row] : NULL};
+			}
 			if (token == q->n_tokens)
 			{
 				token = 0;

@@ -35,7 +35,10 @@ typedef struct Dsv3BatchRow
 	int32_t token;
 	int32_t position;
 	const Dsv3StepSeq *seq;
-	bool wanted; /* its logits are */
+	bool wanted;              /* its logits are */
+	const Dsv3Picked *picked; /* of these ids only; NULL: of all */
+	int32_t head_row;         /* while the output matrix is applied: where the row went, */
+	int64_t first_slice;      /* and its work */
 } Dsv3BatchRow;
 
 /* The rows first .. first + count - 1 of a batch belong to one sequence, at rising positions. */
@@ -57,6 +60,7 @@ typedef struct Dsv3Scratch
 	Dsv3Segment *parts;    /* [rows], the segments' rows of one attention pass */
 	float *x;              /* [rows][H], the residual stream */
 	Dsv3Act h;             /* [rows][H], after a norm */
+	int32_t *whole;        /* [rows], rows of h whose logits are wanted whole */
 	float *cosine;         /* [rows][R / 2] */
 	float *sine;
 	Dsv3Act q_a;          /* [rows][Rq] */
@@ -164,6 +168,9 @@ extern bool dsv3_scratch_reserve(Dsv3Model *model, int64_t rows, Dsv3Error *err)
 extern void dsv3_scratch_free(Dsv3Scratch *s);
 /* Bytes of all by-row arrays for one row. */
 extern int64_t dsv3_scratch_row_bytes(const Dsv3Model *model);
+
+/* head.c: the wanted ones of the batch's rows from scratch.x to logits; returns how many whole rows were written there. */
+extern int64_t dsv3_head(Dsv3Model *model, int n_rows, float *logits);
 
 /* mla.c: scratch.h (the normed input) to scratch.out (the attention output before bias and residual). */
 extern void dsv3_mla(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows, int n_segments);

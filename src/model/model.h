@@ -13,6 +13,7 @@
 #ifndef DSV3_MODEL_H
 #define DSV3_MODEL_H
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -81,12 +82,21 @@ extern void dsv3_kv_close(Dsv3Kv *kv);
 extern int dsv3_kv_blocks(const Dsv3Kv *kv);
 extern size_t dsv3_kv_block_bytes(const Dsv3Model *model);
 
-typedef enum Dsv3Want
+/* Of how many of the last positions given logits are wanted; of all when there are fewer. */
+enum
 {
-	DSV3_WANT_NONE, /* only fill the cache */
-	DSV3_WANT_LAST, /* logits of the last position given */
-	DSV3_WANT_ALL,  /* logits of every position given */
-} Dsv3Want;
+	DSV3_WANT_NONE = 0, /* only fill the cache */
+	DSV3_WANT_LAST = 1,
+	DSV3_WANT_ALL = INT_MAX,
+};
+
+/* The ids of a wanted row that matter, rising; the logits of others are not computed. */
+typedef struct Dsv3Picked
+{
+	const int32_t *ids;
+	float *logits; /* [n], written by the step */
+	int n;         /* 0: the whole row */
+} Dsv3Picked;
 
 /* One sequence's part of a step. */
 typedef struct Dsv3StepSeq
@@ -96,12 +106,21 @@ typedef struct Dsv3StepSeq
 	int position;          /* absolute position of tokens[0]; rows 0..position-1 are already in the cache */
 	const int32_t *blocks; /* block table, covers position + n_tokens rows */
 	int n_blocks;
-	Dsv3Want want;
+	int want;
+	const Dsv3Picked *picked; /* NULL, or one for each wanted row in order */
 } Dsv3StepSeq;
+
+/* The number of wanted rows. */
+static inline int
+dsv3_step_wanted(const Dsv3StepSeq *seq)
+{
+	return seq->want < seq->n_tokens ? seq->want : seq->n_tokens;
+}
 
 /*
  * Run one step. Every id, position and block number is checked first (22023 on a bad one, nothing is touched).
- * logits receives the wanted rows in order, each vocab_size F32, consecutive. abort_flag (may be NULL) is looked at
+ * logits receives the wanted rows without picks in order, each vocab_size F32, consecutive; a picked logit is the same bits as
+ * in a whole row. abort_flag (may be NULL) is looked at
  * between layers: when it becomes true the step stops and returns false with 57014; the cache rows of this step are then
  * undefined, earlier rows are intact.
  */

@@ -84,6 +84,7 @@ visit_rows(const Dsv3Model *model, Visit *v, Dsv3Scratch *s)
 	place(v, (void **) &s->parts, n, sizeof(*s->parts));
 	place(v, (void **) &s->x, n * c->hidden_size, sizeof(float));
 	place_act(v, &s->h, n, c->hidden_size, model->codes);
+	place(v, (void **) &s->whole, n, sizeof(int32_t));
 	place(v, (void **) &s->cosine, n * (c->qk_rope_dim / 2), sizeof(float));
 	place(v, (void **) &s->sine, n * (c->qk_rope_dim / 2), sizeof(float));
 	place_act(v, &s->q_a, n, c->q_lora_rank, model->codes);

@@ -241,6 +241,85 @@ the_same_after_a_restart(void **state)
 	close_rig(rig);
 }
 
+/* Request i, for a model whose tokens are longer than bytes; with log-probabilities nothing is drafted and no row is cut short. */
+static Dsv3Request *
+planned(uint64_t id, int i, bool logprobs)
+{
+	static const char *const grammars[] = {
+		schema,
+		"{\"type\":\"object\",\"properties\":{\"customer_name\":{\"const\":\"Anna Maria "
+		"Schneider\"},\"customer_number\":"
+		"{\"type\":\"integer\",\"minimum\":100,\"maximum\":999},\"tags\":{\"type\":\"array\",\"items\":{"
+		"\"enum\":[\"one \xc3\xa9t\xc3\xa9\","
+		"\"two\"]},\"maxItems\":4}},\"required\":[\"customer_name\",\"customer_number\",\"tags\"]}",
+		"{\"enum\":[\"the same beginning and the same\",\"the same beginning and another end\"]}"};
+	Dsv3Request *request = constrain(generate(id, "Who is it?"), DSV3_GRAMMAR_JSON_SCHEMA, grammars[i % 3]);
+
+	request->sampling.temperature = i / 3 % 2;
+	request->sampling.repetition_penalty = i / 6 % 2 ? 1.2 : 1.0;
+	request->sampling.top_k = i / 12 % 2 ? 3 : 0;
+	request->sampling.top_p = i / 24 % 2 ? 0.9 : 1.0;
+	request->sampling.seed = i;
+	request->whitespace = i / 2 % 2;
+	request->raw = true;
+	request->has_max_tokens = true;
+	request->max_tokens = (uint32_t) (180 + i);
+	request->has_logprobs = logprobs;
+	return request;
+}
+
+/*
+ * The plan changes the number of steps and nothing else.
+ */
+static void
+check_plan(const char *model, bool must_save)
+{
+	Rig *rig = open_rig(model, 64, 0, false);
+	Rig *crowd = open_rig(model, 16, 12, false);
+	int64_t steps[2] = {0, 0};
+
+	for (int i = 0; i < 48; i++)
+		submit(crowd, planned((uint64_t) i, i, false));
+	run(crowd);
+	for (int i = 0; i < 48; i++)
+	{
+		Result *results[2];
+
+		for (int plain = 0; plain < 2; plain++)
+		{
+			int64_t before = stat_of(rig, "steps");
+
+			results[plain] = answer(rig, planned((uint64_t) (2 * i + plain), i, plain));
+			steps[plain] += stat_of(rig, "steps") - before;
+		}
+		assert_string_equal(results[0]->text.data, results[1]->text.data);
+		assert_int_equal(results[0]->tokens.count, results[1]->tokens.count);
+		assert_memory_equal(results[0]->tokens.ids, results[1]->tokens.ids,
+							results[0]->tokens.count * sizeof(int32_t));
+		assert_int_equal(results[0]->output_tokens, results[1]->output_tokens);
+		assert_int_equal(crowd->results[i].ends, 1);
+		assert_string_equal(crowd->results[i].error.sqlstate, "");
+		assert_string_equal(crowd->results[i].text.data, results[1]->text.data);
+	}
+	if (must_save)
+		assert_true(steps[0] * 2 < steps[1]);
+	assert_true(steps[0] <= steps[1]);
+	close_rig(rig);
+	close_rig(crowd);
+}
+
+static void
+plans_change_no_token(void **state)
+{
+	(void) state;
+	check_plan("test:", true);
+	/* Of random weights, which draft comes true is chance. */
+	if (access("build/tiny-model/config.json", R_OK) == 0)
+		check_plan("build/tiny-model", false);
+	else
+		print_message("no build/tiny-model: make tiny-model\n");
+}
+
 static Dsv3Request *
 score(uint64_t id, const char *prompt, const char *choices)
 {
@@ -330,10 +409,15 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(allowed_text_passes),          cmocka_unit_test(other_text_is_bent),
-		cmocka_unit_test(whole_within_the_limit),       cmocka_unit_test(the_same_in_any_batch),
-		cmocka_unit_test(the_same_after_a_restart),     cmocka_unit_test(scores_do_not_depend_on_each_other),
-		cmocka_unit_test(finished_answers_are_checked), cmocka_unit_test(scores_that_cannot_be),
+		cmocka_unit_test(allowed_text_passes),
+		cmocka_unit_test(other_text_is_bent),
+		cmocka_unit_test(whole_within_the_limit),
+		cmocka_unit_test(the_same_in_any_batch),
+		cmocka_unit_test(the_same_after_a_restart),
+		cmocka_unit_test(plans_change_no_token),
+		cmocka_unit_test(scores_do_not_depend_on_each_other),
+		cmocka_unit_test(finished_answers_are_checked),
+		cmocka_unit_test(scores_that_cannot_be),
 		cmocka_unit_test(grammars_can_be_asked_about),
 	};
 

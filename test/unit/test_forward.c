@@ -281,6 +281,69 @@ test_ragged(void **state)
 	check_ragged(DSV3_WEIGHTS_INT8, false);
 }
 
+/* Picked logits are those of whole rows, which may be neighbours and in another batch. */
+static void
+check_picked(Dsv3WeightMode weights, int threads, const char *isa)
+{
+	enum
+	{
+		ROWS = 200
+	};
+	Dsv3Model *model = open_model(weights, threads, isa, false);
+	Dsv3Error err = {0};
+	Dsv3Kv *kv = dsv3_kv_open(model, N_BLOCKS, &err);
+	int32_t blocks[N_BLOCKS];
+	static int32_t ids[ROWS][VOCAB];
+	static float some[ROWS][VOCAB];
+	static float whole[ROWS * VOCAB];
+	static float rest[ROWS * VOCAB];
+	Dsv3Picked picked[ROWS];
+	Dsv3StepSeq seq = {
+		.tokens = tokens, .n_tokens = ROWS + 20, .blocks = blocks, .n_blocks = 7, .want = ROWS};
+	const float *next = rest;
+
+	assert_non_null(kv);
+	for (int i = 0; i < N_BLOCKS; i++)
+		blocks[i] = i;
+	if (!dsv3_model_step(model, kv, &seq, 1, whole, NULL, &err))
+		fail_msg("%s", err.message);
+	for (int row = 0; row < ROWS; row++)
+	{
+		picked[row] = (Dsv3Picked){.ids = ids[row], .logits = some[row]};
+		/* none: the whole row; one; some; all */
+		for (int id = 0; id < VOCAB && row % 5 != 0; id++)
+		{
+			if (row % 5 == 4 || (row % 5 == 1 ? id == row % VOCAB : fixture_random(&fx.random) % 8 == 0))
+				ids[row][picked[row].n++] = id;
+		}
+	}
+	seq.picked = picked;
+	if (!dsv3_model_step(model, kv, &seq, 1, rest, NULL, &err))
+		fail_msg("%s", err.message);
+	for (int row = 0; row < ROWS; row++)
+	{
+		for (int i = 0; i < picked[row].n; i++)
+			assert_bits(whole + row * VOCAB + ids[row][i], &some[row][i], 1, "picked in row", row);
+		if (picked[row].n == 0)
+		{
+			assert_bits(whole + row * VOCAB, next, VOCAB, "whole row", row);
+			next += VOCAB;
+		}
+	}
+	dsv3_kv_close(kv);
+	dsv3_model_close(model);
+}
+
+static void
+test_picked(void **state)
+{
+	(void) state;
+	check_picked(DSV3_WEIGHTS_STORED, 2, NULL);
+	check_picked(DSV3_WEIGHTS_F32, 1, "ref");
+	check_picked(DSV3_WEIGHTS_INT8, 3, NULL);
+	check_picked(DSV3_WEIGHTS_INT8, 1, "ref");
+}
+
 /* More rows than one batch takes. */
 static void
 test_long_step(void **state)
@@ -340,6 +403,17 @@ test_bad_steps(void **state)
 	assert_refused(model, kv, seqs, 1, "block 4");
 	blocks[1] = -1;
 	assert_refused(model, kv, seqs, 1, "block -1");
+	seqs[0] = good;
+	seqs[0].picked = &(Dsv3Picked){.ids = (int32_t[]){3, 3}, .n = 2};
+	seqs[0].want = DSV3_WANT_LAST;
+	assert_refused(model, kv, seqs, 1, "picked id 3");
+	seqs[0].picked = &(Dsv3Picked){.ids = (int32_t[]){3, VOCAB}, .n = 2};
+	assert_refused(model, kv, seqs, 1, "picked id 61");
+	seqs[0].picked = &(Dsv3Picked){.ids = (int32_t[]){-1}, .n = 1};
+	assert_refused(model, kv, seqs, 1, "picked id -1");
+	seqs[0] = good;
+	seqs[0].position = 31;
+	seqs[0].n_blocks = 2;
 	/* the same block twice in one table, and in two tables */
 	blocks[1] = 0;
 	assert_refused(model, kv, seqs, 1, "second time");
@@ -471,15 +545,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_bits),
-		cmocka_unit_test(test_forms_and_modes),
-		cmocka_unit_test(test_ragged),
-		cmocka_unit_test(test_long_step),
-		cmocka_unit_test(test_bad_steps),
-		cmocka_unit_test(test_bad_options),
-		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_info_and_counts),
-		cmocka_unit_test(test_attention_passes),
+		cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_forms_and_modes),
+		cmocka_unit_test(test_ragged),          cmocka_unit_test(test_picked),
+		cmocka_unit_test(test_long_step),       cmocka_unit_test(test_bad_steps),
+		cmocka_unit_test(test_bad_options),     cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_info_and_counts), cmocka_unit_test(test_attention_passes),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

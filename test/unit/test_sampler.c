@@ -237,6 +237,77 @@ random_numbers(void **state)
 	assert_true(fabs(sum / 100000 - 0.5) < 0.005);
 }
 
+/*
+ * A mask, a list, and logits of minus infinity say the same thing: the choice is the same for every setting.
+ */
+static void
+masks_and_lists(void **state)
+{
+	enum
+	{
+		N = 100
+	};
+	static const double temperatures[] = {0, 1e-300, 0.7, 3};
+	static const uint32_t top_ks[] = {0, 1, 2, 7, 150};
+	static const double top_ps[] = {1, 0.9, 0.3, 1e-9};
+	static const double min_ps[] = {0, 0.05, 1};
+	static const double penalties[] = {1, 1.3, 0.5};
+	Dsv3Sampler sampler;
+	uint64_t random = 7;
+	Dsv3Error err;
+
+	(void) state;
+	assert_true(dsv3_sampler_open(&sampler, N, &err));
+	for (int round = 0; round < 720 * 8; round++)
+	{
+		Dsv3Sampling s = {.temperature = temperatures[round % 4],
+						  .top_k = top_ks[round / 4 % 5],
+						  .top_p = top_ps[round / 20 % 4],
+						  .min_p = min_ps[round / 80 % 3],
+						  .repetition_penalty = penalties[round / 240 % 3],
+						  .seed = round};
+		int share = round / 720 * 12 + 1; /* of N */
+		uint64_t allowed[N / 64 + 1] = {0};
+		int32_t ids[N];
+		float all[N];
+		float listed[N];
+		float rest[N];
+		int n = 0;
+		int32_t by_mask;
+		int32_t by_list;
+		int32_t by_logits;
+		Dsv3SeenIds seen;
+
+		assert_true(dsv3_seen_open(&seen, &s, N, &err));
+		for (int id = 0; id < N; id++)
+		{
+			random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+			/* many equal ones, and some that cannot be */
+			all[id] = random >> 60 == 0 && n > 0 ? -INFINITY : (float) ((int) (random >> 50) % 64) / 4 - 8;
+			if (random >> 40 & 1)
+				dsv3_seen_add(&seen, id);
+			rest[id] = -INFINITY;
+			if ((int) (random >> 16) % N >= share && !(n == 0 && id == N - 1))
+				continue;
+			allowed[id / 64] |= UINT64_C(1) << id % 64;
+			ids[n] = id;
+			listed[n++] = rest[id] = all[id];
+		}
+		if (listed[0] == -INFINITY)
+			listed[0] = rest[ids[0]] = all[ids[0]] = 0;
+		all[(ids[0] + 1) % N] = n < N && !(allowed[(ids[0] + 1) % N / 64] >> (ids[0] + 1) % N % 64 & 1)
+									? NAN
+									: all[(ids[0] + 1) % N];
+		assert_true(dsv3_sampler_pick(&sampler, &s, &seen, all, allowed, 3, &by_mask, &err));
+		assert_true(dsv3_sampler_pick_listed(&sampler, &s, &seen, ids, listed, n, 3, &by_list, &err));
+		assert_true(dsv3_sampler_pick(&sampler, &s, &seen, rest, NULL, 3, &by_logits, &err));
+		assert_int_equal(by_list, by_mask);
+		assert_int_equal(by_list, by_logits);
+		dsv3_seen_close(&seen);
+	}
+	dsv3_sampler_close(&sampler);
+}
+
 static void
 bad_logits(void **state)
 {
@@ -291,6 +362,7 @@ main(void)
 		cmocka_unit_test(filter_order),
 		cmocka_unit_test(large_top_p),
 		cmocka_unit_test(random_numbers),
+		cmocka_unit_test(masks_and_lists),
 		cmocka_unit_test(bad_logits),
 		cmocka_unit_test(log_probabilities),
 	};
