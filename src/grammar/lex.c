@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammar/freedom.h"
+
 int32_t
 dsv3_lex_run(const Lex *lex, int32_t state, const char *text, size_t len)
 {
@@ -245,6 +247,8 @@ dsv3_lex_build(Ctx *ctx, const LexSource *source, const int32_t *start, int32_t 
 		int32_t klen;
 		const int32_t *k = interner_key(&states, s, &klen);
 
+		if (states.n > source->max_states && source->may_fail)
+			return NULL;
 		if (states.n > source->max_states)
 			dsv3_gr_fail(ctx, DSV3_ERR_TOO_LARGE,
 						 "Use simpler patterns, or minLength and maxLength instead of counted repetitions.",
@@ -429,6 +433,14 @@ text_step(bool escaped, int state, unsigned char b)
 	}
 }
 
+uint8_t
+dsv3_text_after(uint8_t mid, unsigned char byte)
+{
+	int after = mid < T_STATES ? text_step(true, mid, byte) : -1;
+
+	return after < 0 ? TEXT_INVALID : (uint8_t) after;
+}
+
 /* Bytes the text automaton tells apart. */
 static int32_t
 text_classes(bool escaped, uint8_t cls[256])
@@ -453,18 +465,6 @@ text_classes(bool escaped, uint8_t cls[256])
 	return n;
 }
 
-/* Is no byte that continues valid text ever refused, in any state? */
-static bool
-never_refuses(const Lex *lex, bool escaped)
-{
-	for (int32_t s = 0; s < lex->n; s++)
-		for (int b = 0; b < 256; b++)
-			if (text_step(escaped, lex->mid[s], (unsigned char) b) >= 0 &&
-				lex_step(lex, s, (unsigned char) b) < 0)
-				return false;
-	return true;
-}
-
 /* ---- products ---- */
 
 typedef struct Product
@@ -478,6 +478,8 @@ typedef struct Product
 	Ctx *ctx;
 	int32_t count_max; /* -2: no counter; the last key element counts code points */
 	int32_t count_min;
+	int32_t max_states;
+	bool may_fail;
 } Product;
 
 static bool
@@ -538,7 +540,7 @@ product_mid(void *arg, const int32_t *key, int32_t n)
 static Lex *
 product_build(Ctx *ctx, Product *p)
 {
-	LexSource source = {p, product_step, product_tag, product_mid, true, LEX_MAX_STATES};
+	LexSource source = {p, product_step, product_tag, product_mid, true, p->max_states, p->may_fail};
 	IntVec start = {NULL, 0, 0};
 	uint8_t cls[256];
 	int32_t ncls = text_classes(p->escaped, cls);
@@ -581,10 +583,11 @@ product_build(Ctx *ctx, Product *p)
 			gr_intvec_push(ctx->arena, &start, 0);
 		}
 	lex = dsv3_lex_build(ctx, &source, start.v, start.n, cls, ncls);
-	if (lex->n > 0)
+	if (lex != NULL && lex->n > 0)
 	{
 		lex->flexible = -1;
-		lex->open = never_refuses(lex, p->escaped);
+		if (p->escaped)
+			dsv3_lex_freedom(ctx, lex);
 	}
 	return lex;
 }
@@ -612,9 +615,27 @@ Lex *
 dsv3_lex_product(Ctx *ctx, bool escaped, Lex *const *parts, int32_t nparts, uint64_t must,
 				 int32_t (*decide)(void *arg, uint64_t accepting), void *arg)
 {
-	Product p = {escaped, parts, nparts, must, decide, arg, NULL, -2, 0};
+	Product p = {escaped, parts, nparts, must, decide, arg, NULL, -2, 0, LEX_MAX_STATES, false};
 
 	return product_build(ctx, &p);
+}
+
+static int32_t
+decide_any(void *arg, uint64_t accepting)
+{
+	(void) arg;
+	return accepting != 0 ? 0 : -1;
+}
+
+Lex *
+dsv3_lex_union(Ctx *ctx, Lex *const *parts, int32_t nparts, int32_t max_states)
+{
+	Product p = {true, parts, nparts, 0, decide_any, NULL, NULL, -2, 0, max_states, true};
+	Lex *lex = product_build(ctx, &p);
+
+	if (lex != NULL)
+		lex->use_max = -1;
+	return lex;
 }
 
 Lex *
@@ -626,7 +647,7 @@ dsv3_lex_any(Ctx *ctx, bool escaped)
 Lex *
 dsv3_lex_count(Ctx *ctx, bool escaped, int32_t min, int32_t max)
 {
-	Product p = {escaped, NULL, 0, 0, NULL, NULL, NULL, max < 0 ? -1 : max, min};
+	Product p = {escaped, NULL, 0, 0, NULL, NULL, NULL, max < 0 ? -1 : max, min, LEX_MAX_STATES, false};
 
 	return product_build(ctx, &p);
 }
@@ -713,7 +734,7 @@ Lex *
 dsv3_lex_literals(Ctx *ctx, const LexLiteral *literals, int32_t n, bool trim)
 {
 	Trie trie = {literals, NULL, ctx->arena};
-	LexSource source = {&trie, trie_step, trie_tag, NULL, trim, LEX_MAX_LITERALS};
+	LexSource source = {&trie, trie_step, trie_tag, NULL, trim, LEX_MAX_LITERALS, false};
 	int32_t start[3] = {0, n, 0};
 	uint8_t cls[256];
 	bool used[256] = {false};

@@ -22,7 +22,7 @@
 #define LEX_MID_ESCAPE   1       /* mid of a state after a backslash */
 #define LEX_CARD_MAX     1000000 /* "infinitely many" completions */
 
-struct LexMask; /* mask.c */
+struct LexMask; /* lexmask.c */
 
 struct Lex
 {
@@ -37,15 +37,19 @@ struct Lex
 	uint8_t *mid;     /* [n] 0 between characters; NULL when not a text lexeme */
 	int32_t maxdist;  /* the largest dist */
 	int32_t *minlen;  /* [n] code points to the nearest acceptance, counted on states with mid == 0 */
-	int32_t *card;    /* [n] a lower bound of the number of completions, at most LEX_CARD_MAX */
-	int32_t *cost;    /* [n] tokens of the shortest spelling found; vocab.c fills it */
-	Work made;        /* what making it and its parts took, for those who find it made */
+	uint16_t *
+		free; /* [n] kinds of characters that are never refused from here on (freedom.h); text lexemes in a string */
+	uint16_t *calm; /* [n] likewise, and the text may end after any of them */
+	uint8_t *safe;  /* [n] no text of less than so many bytes is refused from here on; 255: or more */
+	int32_t *card;  /* [n] a lower bound of the number of completions, at most LEX_CARD_MAX */
+	int32_t *cost;  /* [n] tokens of the shortest spelling found; vocab.c fills it */
+	Work made;      /* what making it and its parts took, for those who find it made */
 	Work flexible_made;
 	int32_t
 		flexible; /* 1 yes, 0 no, -1 not looked at: every length from minlen up can be reached, from every state */
 	bool narrowed;          /* of a number: some values are left out */
 	bool endless;           /* from every state there are arbitrarily long ways to acceptance */
-	bool open;              /* every valid text is a prefix of the language, from every state */
+	bool open;              /* of a string: every valid text is a prefix of the language, from every state */
 	struct LexMask **masks; /* [n] lazily made, under the vocabulary's lock */
 	int32_t use_min;        /* lengths that go with a cached string lexeme; max -1: none */
 	int32_t use_max;
@@ -80,6 +84,7 @@ typedef struct LexSource
 	int (*mid)(void *arg, const int32_t *key, int32_t n); /* NULL: no mid */
 	bool trim; /* cut what cannot finish; false for components that may be complemented */
 	int32_t max_states;
+	bool may_fail; /* with more states there is no lexeme, and no error */
 } LexSource;
 extern Lex *dsv3_lex_build(Ctx *ctx, const LexSource *source, const int32_t *start, int32_t nstart,
 						   const uint8_t *cls, int32_t ncls);
@@ -108,6 +113,9 @@ extern Lex *dsv3_lex_literals(Ctx *ctx, const LexLiteral *literals, int32_t n, b
  */
 extern Lex *dsv3_lex_product(Ctx *ctx, bool escaped, Lex *const *parts, int32_t nparts, uint64_t must,
 							 int32_t (*decide)(void *arg, uint64_t accepting), void *arg);
+
+/* What any of the text automata of strings accepts; NULL when that takes more than max_states. */
+extern Lex *dsv3_lex_union(Ctx *ctx, Lex *const *parts, int32_t nparts, int32_t max_states);
 
 /* Pattern: a regular expression (ECMA-262 subset), as a conjunction of automata, some of them negated. */
 typedef struct PatternPart

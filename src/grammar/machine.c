@@ -403,6 +403,22 @@ count_member(const Alt *alt, Item *item, bool extra)
 		item->c++;
 }
 
+bool
+dsv3_machine_key_done(const Dsv3Grammar *g, const Item *item, int32_t prop, Item *next)
+{
+	const Alt *alt = g->alts[item->alt];
+
+	if (prop < 0 || !dsv3_object_key_ok(alt, prop, item->a, item->b, item->c))
+		return false;
+	*next = *item;
+	next->phase = PH_OBJ_COLON;
+	next->e = next->g = 0;
+	next->a = prop + 1;
+	count_member(alt, next, false);
+	next->f = alt->props[prop].node;
+	return true;
+}
+
 static void
 step_key(Dsv3Grammar *g, const Config *config, const Item *item, unsigned char byte, StepOut *out)
 {
@@ -413,21 +429,15 @@ step_key(Dsv3Grammar *g, const Config *config, const Item *item, unsigned char b
 	if (byte == '"' && (item->e >= 0 ? !alt->trie[item->e].mid : alt->lex->mid[item->f] == 0))
 	{
 		int32_t prop = item->e >= 0 ? alt->trie[item->e].prop : -1;
-		int32_t trie = item->e;
 
-		next.phase = PH_OBJ_COLON;
-		next.e = next.g = 0;
 		if (prop >= 0)
 		{
-			if (trie >= 0 && dsv3_object_key_ok(alt, prop, item->a, item->b, item->c))
-			{
-				next.a = prop + 1;
-				count_member(alt, &next, false);
-				next.f = alt->props[prop].node;
+			if (dsv3_machine_key_done(g, item, prop, &next))
 				dsv3_gr_step_push(g, out, &next);
-			}
 			return;
 		}
+		next.phase = PH_OBJ_COLON;
+		next.e = next.g = 0;
 		if (item->f >= 0 && alt->lex->tag[item->f] >= 0 && !set_has(g, item->d, item->g))
 		{
 			next.a = alt->nprops;
@@ -439,13 +449,7 @@ step_key(Dsv3Grammar *g, const Config *config, const Item *item, unsigned char b
 		return;
 	}
 	if (next.e >= 0)
-	{
-		int32_t child = alt->trie[next.e].child;
-
-		while (child >= 0 && alt->trie[child].byte != byte)
-			child = alt->trie[child].sibling;
-		next.e = child;
-	}
+		next.e = dsv3_trie_child(alt, next.e, byte);
 	if (next.f >= 0)
 	{
 		next.f = lex_step(alt->lex, next.f, byte);

@@ -120,6 +120,8 @@ extern int32_t dsv3_machine_step(Dsv3Grammar *g, int32_t config, unsigned char b
 extern bool dsv3_machine_clashes(const Dsv3Grammar *g, int32_t config);
 /* At the start of a unique array's element that is not the first. */
 extern bool dsv3_machine_next_element(const Dsv3Grammar *g, int32_t config);
+/* The item after the quote of a declared key, for an item in keys; false: the key may not come there, or prop is none. */
+extern bool dsv3_machine_key_done(const Dsv3Grammar *g, const Item *item, int32_t prop, Item *next);
 extern bool dsv3_machine_complete(Dsv3Grammar *g, int32_t id);
 extern int32_t dsv3_machine_config(Dsv3Grammar *g, Item *items, int32_t n, int32_t level, int32_t rec);
 

@@ -13,6 +13,9 @@
 #include "grammar/object.h"
 #include "grammar/vocab.h"
 
+#define MAX_UNITED 600 /* states of automata that are made one, and of what becomes of them */
+#define MAX_PARTS  16
+
 const Alt dsv3_no_alt = {0};
 
 static int
@@ -75,12 +78,18 @@ dsv3_ir_node(Ir *ir, const int32_t *lits, int32_t n)
 }
 
 static bool
-holds_lex(const Ir *ir, const Lex *lex)
+among(Lex *const *lexes, int32_t n, const Lex *lex)
 {
-	for (int32_t i = 0; i < ir->nlexes; i++)
-		if (ir->lexes[i] == lex)
+	for (int32_t i = 0; i < n; i++)
+		if (lexes[i] == lex)
 			return true;
 	return false;
+}
+
+static bool
+holds_lex(const Ir *ir, const Lex *lex)
+{
+	return among(ir->lexes, ir->nlexes, lex);
 }
 
 Lex *
@@ -480,6 +489,78 @@ meet_obligations(Ir *ir, Con *con)
 	return out;
 }
 
+/* ---- strings ---- */
+
+static int
+compare_key(const void *a, const void *b)
+{
+	return strcmp((*(Lex *const *) a)->cache_key, (*(Lex *const *) b)->cache_key);
+}
+
+/* One automaton for several, or NULL when it would be large. */
+static Lex *
+united_lex(Ir *ir, Lex **parts, int32_t n)
+{
+	Work before = ir->ctx->spent;
+	size_t size = 2;
+	char *key;
+	Lex *lex;
+
+	qsort(parts, (size_t) n, sizeof(Lex *), compare_key);
+	for (int32_t i = 0; i < n; i++)
+		size += strlen(parts[i]->cache_key) + 1;
+	key = dsv3_gr_arena_alloc(ir->ctx->arena, size);
+	key[0] = '|';
+	for (int32_t i = 0; i < n; i++)
+	{
+		strcat(key, parts[i]->cache_key);
+		strcat(key, "\2");
+	}
+	lex = dsv3_ir_cached_lex(ir, key);
+	if (lex == NULL && (lex = dsv3_lex_union(ir->ctx, parts, n, MAX_UNITED)) != NULL)
+		lex = dsv3_ir_cache_lex(ir, key, lex, &before);
+	return lex;
+}
+
+static bool
+like_string(const Alt *a, const Alt *b)
+{
+	return a->kind == ALT_STR && a->smin == b->smin && a->smax == b->smax;
+}
+
+/*
+ * What follows a string does not depend on which alternative it was, so those with the same length bounds become one: fewer
+ * readings to carry along, and what one of them refuses and another takes is taken without looking.
+ */
+static void
+unite_strings(Ir *ir, AltList *list)
+{
+	for (int32_t i = 0; i < list->n; i++)
+	{
+		Alt *first = list->v[i];
+		Lex *parts[MAX_PARTS];
+		Lex *lex;
+		int32_t n = 0;
+		int32_t kept = i + 1;
+
+		if (first->kind != ALT_STR)
+			continue;
+		for (int32_t k = i; k < list->n && n < MAX_PARTS; k++)
+			if (like_string(list->v[k], first) && list->v[k]->lex->n <= MAX_UNITED &&
+				list->v[k]->lex->cache_key != NULL && !among(parts, n, list->v[k]->lex))
+				parts[n++] = list->v[k]->lex;
+		gr_work(ir->ctx, list->n / 4);
+		if (n < 2 || parts[0] != first->lex || (lex = united_lex(ir, parts, n)) == NULL)
+			continue;
+		/* Those that are in it go; the first of them stays with the new automaton. */
+		for (int32_t k = i + 1; k < list->n; k++)
+			if (!like_string(list->v[k], first) || !among(parts, n, list->v[k]->lex))
+				list->v[kept++] = list->v[k];
+		first->lex = lex;
+		list->n = kept;
+	}
+}
+
 /* ---- nodes ---- */
 
 static bool
@@ -597,6 +678,7 @@ build_node(Ir *ir, int32_t id)
 		alt->lex = dsv3_ir_keep_lex(ir, dsv3_lex_literals(ir->ctx, texts.v, texts.n, true));
 		alts_push(ir, &alts, alt);
 	}
+	unite_strings(ir, &alts);
 	ir->nodes[id].alts = dsv3_gr_arena_alloc(ir->keep, ((size_t) alts.n + 1) * sizeof(Alt *));
 	for (int32_t i = 0; i < alts.n; i++)
 	{

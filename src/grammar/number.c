@@ -411,7 +411,7 @@ Lex *
 dsv3_number_lex(Ctx *ctx, const NumSpec *spec)
 {
 	Numbers *num = dsv3_gr_arena_alloc(ctx->arena, sizeof(Numbers));
-	LexSource source = {num, num_step, num_tag, NULL, true, LEX_MAX_STATES};
+	LexSource source = {num, num_step, num_tag, NULL, true, LEX_MAX_STATES, false};
 	NumSpec own = *spec;
 	int32_t start[K_REM + MAX_GRIDS] = {0};
 	uint8_t cls[256];

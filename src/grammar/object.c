@@ -668,7 +668,7 @@ dsv3_object_finish(Ir *ir, Alt *alt)
 		else
 		{
 			Filter f = {alt->lex, region, ir->ctx->arena};
-			LexSource source = {&f, filter_step, filter_tag, filter_mid, true, LEX_MAX_STATES};
+			LexSource source = {&f, filter_step, filter_tag, filter_mid, true, LEX_MAX_STATES, false};
 			int32_t start = 0;
 
 			alt->lex = dsv3_ir_keep_lex(

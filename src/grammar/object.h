@@ -35,6 +35,16 @@ extern bool dsv3_object_key_ok(const Alt *alt, int32_t prop, int32_t pos, int32_
 extern bool dsv3_object_extra_ok(const Alt *alt, int32_t pos, int32_t n, int32_t extra);
 extern bool dsv3_object_may_close(const Alt *alt, int32_t pos, int32_t n, int32_t extra);
 
+static inline int32_t
+dsv3_trie_child(const Alt *alt, int32_t node, unsigned char byte)
+{
+	int32_t child = alt->trie[node].child;
+
+	while (child >= 0 && alt->trie[child].byte != byte)
+		child = alt->trie[child].sibling;
+	return child;
+}
+
 /* Does a declared key that may come next go on below this node of the trie? */
 extern bool dsv3_trie_alive(const Alt *alt, int32_t node, int32_t pos, int32_t n, int32_t extra);
 

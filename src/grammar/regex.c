@@ -937,7 +937,7 @@ nfa_tag(void *arg, const int32_t *key, int32_t n)
 static Lex *
 nfa_to_lex(Nfa *nfa)
 {
-	LexSource source = {nfa, nfa_step, nfa_tag, NULL, false, LEX_MAX_STATES};
+	LexSource source = {nfa, nfa_step, nfa_tag, NULL, false, LEX_MAX_STATES, false};
 	IntVec start = {NULL, 0, 0};
 	uint8_t cls[256];
 	bool cut[257] = {false};

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammar/freedom.h"
+
 #define CACHE_MAX_BYTES ((size_t) 96 * 1024 * 1024)
 
 typedef struct SortItem
@@ -38,6 +40,7 @@ build_trie(VocabTrie *trie, const SortItem *items, int32_t n, int32_t *same)
 {
 	size_t total = 0;
 	const SortItem *last = NULL;
+	int32_t norder = 0;
 	int32_t open[VOCAB_MAX_TOKEN + 2] = {0}; /* node of each depth on the current path */
 	uint32_t depth = 0;
 
@@ -45,6 +48,9 @@ build_trie(VocabTrie *trie, const SortItem *items, int32_t n, int32_t *same)
 		total += items[i].len;
 	trie->nodes = malloc((total + 1) * sizeof(VocabNode));
 	if (trie->nodes == NULL)
+		return false;
+	trie->order = malloc(((size_t) n + 1) * sizeof(int32_t));
+	if (trie->order == NULL)
 		return false;
 	trie->n = 0;
 	for (int32_t i = 0; i < n; i++)
@@ -76,18 +82,120 @@ build_trie(VocabTrie *trie, const SortItem *items, int32_t n, int32_t *same)
 			node->byte = (uint8_t) items[i].bytes[k];
 			node->depth = (uint8_t) (k + 1);
 			node->token = -1;
+			node->first = norder;
 			open[++depth] = trie->n++;
 		}
 		trie->nodes[open[depth]].token = items[i].token;
+		trie->order[norder++] = items[i].token;
 		last = &items[i];
 	}
 	while (depth > 0)
 		trie->nodes[open[depth--]].skip = trie->n;
+	/* A node past the last, so that the tokens before any `skip` can be told. */
+	memset(&trie->nodes[trie->n], 0, sizeof(VocabNode));
+	trie->nodes[trie->n].first = norder;
 	for (int b = 0; b < 256; b++)
 		trie->first[b] = trie->n;
 	for (int32_t i = 0; i < trie->n; i = trie->nodes[i].skip)
 		trie->first[trie->nodes[i].byte] = i;
 	return true;
+}
+
+static void
+free_trie(VocabTrie *trie)
+{
+	free(trie->nodes);
+	free(trie->order);
+}
+
+/* What the nodes of the trie are as text. */
+static bool
+mark_text(Dsv3TokenTable *vocab)
+{
+	VocabNode *nodes = vocab->all.nodes;
+	int32_t n = vocab->all.n;
+	int32_t parents[VOCAB_MAX_TOKEN + 2] = {0};
+
+	vocab->path = calloc((size_t) n + 1, sizeof(uint16_t));
+	vocab->mid = calloc((size_t) n + 1, 1);
+	vocab->height = calloc((size_t) n + 1, 1);
+	vocab->chars = calloc((size_t) n + 1, 1);
+	vocab->token_chars = calloc((size_t) vocab->size, 1);
+	vocab->token_kinds = calloc((size_t) vocab->size, sizeof(uint16_t));
+	vocab->sets = calloc(VOCAB_SETS, sizeof(TokenSet));
+	vocab->scratch = malloc((size_t) vocab->words * sizeof(uint64_t));
+	if (vocab->path == NULL || vocab->mid == NULL || vocab->height == NULL || vocab->chars == NULL ||
+		vocab->token_chars == NULL || vocab->token_kinds == NULL || vocab->sets == NULL ||
+		vocab->scratch == NULL)
+		return false;
+	for (int32_t i = 0; i < n; i++)
+	{
+		int32_t depth = nodes[i].depth;
+		int32_t parent = parents[depth - 1];
+		uint8_t mid = depth == 1 ? 0 : vocab->mid[parent];
+
+		parents[depth] = i;
+		if (depth > 1)
+		{
+			vocab->path[i] = vocab->path[parent];
+			vocab->chars[i] = vocab->chars[parent];
+		}
+		vocab->mid[i] = mid == TEXT_INVALID ? TEXT_INVALID : dsv3_text_after(mid, nodes[i].byte);
+		if (vocab->mid[i] == TEXT_INVALID)
+			vocab->path[i] |= KIND_NONE;
+		else if (mid == 0)
+		{
+			vocab->path[i] |= dsv3_char_kind(nodes[i].byte);
+			vocab->chars[i]++;
+		}
+		for (int32_t t = nodes[i].token; t >= 0; t = vocab->same[t])
+		{
+			vocab->token_kinds[t] = vocab->path[i];
+			vocab->token_chars[t] = vocab->chars[i];
+			vocab->nlongs += vocab->chars[i] > ROOMS;
+		}
+		for (int32_t d = depth - 1; d > 0 && vocab->height[parents[d]] < depth - d; d--)
+			vocab->height[parents[d]] = (uint8_t) (depth - d);
+		/* Kinds that begin at a node are below all nodes on the way to it. */
+		for (int32_t d = depth - 1; d > 0; d--)
+		{
+			uint16_t kind = mid == 0 ? dsv3_char_kind(nodes[i].byte) : 0;
+
+			if (vocab->mid[i] == TEXT_INVALID)
+				kind = KIND_NONE;
+			if ((nodes[parents[d]].below & kind) == kind)
+				break;
+			nodes[parents[d]].below |= kind;
+		}
+	}
+	vocab->longs = malloc(((size_t) vocab->nlongs + 1) * sizeof(int32_t));
+	if (vocab->longs == NULL)
+		return false;
+	vocab->nlongs = 0;
+	for (int32_t t = 0; t < vocab->size; t++)
+		if (vocab->token_chars[t] > ROOMS)
+			vocab->longs[vocab->nlongs++] = t;
+	return true;
+}
+
+const uint64_t *
+dsv3_vocab_kinds(Dsv3TokenTable *vocab, uint16_t kinds, int32_t room)
+{
+	TokenSet *set = vocab->sets;
+
+	for (; set < vocab->sets + vocab->nsets; set++)
+		if (set->kinds == kinds && set->room == room)
+			return set->bits;
+	if (vocab->nsets == VOCAB_SETS || (set->bits = calloc((size_t) vocab->words, sizeof(uint64_t))) == NULL)
+		return NULL;
+	set->kinds = kinds;
+	set->room = (int16_t) room;
+	vocab->nsets++;
+	for (int32_t t = 0; t < vocab->size; t++)
+		if (vocab->token_kinds[t] != 0 && (vocab->token_kinds[t] & ~kinds) == 0 &&
+			(room < 0 || vocab->token_chars[t] <= room))
+			set->bits[t >> 6] |= UINT64_C(1) << (t & 63);
+	return set->bits;
 }
 
 /* Where a token's first unescaped quote stands, seen from between two characters; -1: none. */
@@ -248,7 +356,8 @@ dsv3_token_table_create(const Dsv3TokenBytes *tokens, int32_t ntokens, int32_t e
 	{
 		vocab->offset[ntokens] = (uint32_t) total;
 		qsort(items, (size_t) n, sizeof(SortItem), compare_item);
-		ok = build_trie(&vocab->all, items, n, vocab->same) && build_quotes(vocab, items, n);
+		ok = build_trie(&vocab->all, items, n, vocab->same) && mark_text(vocab) &&
+			 build_quotes(vocab, items, n);
 	}
 	free(items);
 	if (!ok)
@@ -279,16 +388,27 @@ dsv3_token_table_free(Dsv3TokenTable *vocab)
 	{
 		Lex *next = vocab->cache->next_cached;
 
-		dsv3_lex_masks_free(vocab, vocab->cache);
+		dsv3_lex_masks_free(vocab->cache);
 		dsv3_lex_free(vocab->cache);
 		vocab->cache = next;
 	}
 	free(vocab->bytes);
 	free(vocab->offset);
 	free(vocab->same);
-	free(vocab->all.nodes);
-	free(vocab->quoted.nodes);
-	free(vocab->tail_trie.nodes);
+	free_trie(&vocab->all);
+	free_trie(&vocab->quoted);
+	free_trie(&vocab->tail_trie);
+	for (int32_t i = 0; i < vocab->nsets; i++)
+		free(vocab->sets[i].bits);
+	free(vocab->sets);
+	free(vocab->path);
+	free(vocab->mid);
+	free(vocab->height);
+	free(vocab->chars);
+	free(vocab->token_chars);
+	free(vocab->token_kinds);
+	free(vocab->longs);
+	free(vocab->scratch);
 	free(vocab->tails);
 	free(vocab->tail_len);
 	free(vocab->tail_quotes);
@@ -408,11 +528,11 @@ dsv3_vocab_lex_cost(Dsv3TokenTable *vocab, Lex *lex, int32_t state, char close)
 /* ---- shared lexemes ---- */
 
 static void
-drop_lex(Dsv3TokenTable *vocab, Lex *lex)
+drop_lex(Lex *lex)
 {
 	if (--lex->refs > 0)
 		return;
-	dsv3_lex_masks_free(vocab, lex);
+	dsv3_lex_masks_free(lex);
 	dsv3_lex_free(lex);
 }
 
@@ -465,7 +585,7 @@ dsv3_vocab_store_lex(Dsv3TokenTable *vocab, const char *key, Lex *lex)
 			*oldest = gone->next_cached;
 			vocab->ncache--;
 			vocab->cache_bytes -= gone->arena.used;
-			drop_lex(vocab, gone);
+			drop_lex(gone);
 		}
 	}
 	pthread_mutex_unlock(&vocab->lock);
@@ -496,6 +616,6 @@ void
 dsv3_vocab_release_lex(Dsv3TokenTable *vocab, Lex *lex)
 {
 	pthread_mutex_lock(&vocab->lock);
-	drop_lex(vocab, lex);
+	drop_lex(lex);
 	pthread_mutex_unlock(&vocab->lock);
 }

@@ -14,11 +14,15 @@
 #include "grammar/lex.h"
 
 #define VOCAB_MAX_TOKEN 250 /* longer tokens are never allowed */
+#define VOCAB_SETS      256 /* that many sets of tokens are kept */
+#define ROOMS           16  /* few tokens have more characters */
 
 typedef struct VocabNode
 {
 	int32_t token; /* the first token that ends here, or -1; others with the same bytes follow in `same` */
 	int32_t skip;
+	int32_t first;  /* where the tokens from here on begin in VocabTrie.order */
+	uint16_t below; /* kinds of the characters that begin below this node (freedom.h); VocabTrie.all only */
 	uint8_t byte;
 	uint8_t depth; /* 1 for a first byte */
 } VocabNode;
@@ -28,6 +32,7 @@ typedef struct VocabTrie
 	VocabNode *nodes;
 	int32_t n;
 	int32_t first[256]; /* the node of each first byte, or n */
+	int32_t *order;     /* the nodes' tokens in their order, so that a subtree's are [first, first of skip) */
 } VocabTrie;
 
 /* What may follow a string's closing quote inside a token: the distinct tails, as a trie of their own. */
@@ -37,6 +42,14 @@ typedef struct QuoteToken
 	uint16_t head; /* bytes before the (first unescaped) quote */
 	int16_t tail;  /* index of the tail after the quote */
 } QuoteToken;
+
+/* The tokens that are text of these kinds alone, with at most `room` characters; -1: any number. */
+typedef struct TokenSet
+{
+	uint16_t kinds;
+	int16_t room;
+	uint64_t *bits;
+} TokenSet;
 
 struct Dsv3TokenTable
 {
@@ -48,7 +61,19 @@ struct Dsv3TokenTable
 	uint32_t *offset; /* [size + 1] */
 	int32_t *same;    /* [size] the next token with the same bytes, or -1 */
 	VocabTrie all;
-	VocabTrie quoted; /* tokens with a quote in them */
+	/* Of the nodes of `all`, read as text from between two characters: */
+	uint16_t *path;  /* kinds of the characters up to and with the node */
+	uint8_t *height; /* bytes of the longest way down from it */
+	uint8_t *mid;    /* the place in a character after it, or TEXT_INVALID */
+	uint8_t *chars;  /* characters begun up to it, and on the way to a token: */
+	uint8_t *token_chars;
+	uint16_t *token_kinds;
+	TokenSet *sets; /* masks of tokens by kinds and number of characters */
+	int32_t nsets;
+	int32_t *longs; /* tokens of more than ROOMS characters */
+	int32_t nlongs;
+	uint64_t *scratch; /* [words] */
+	VocabTrie quoted;  /* tokens with a quote in them */
 	int32_t ntails;
 	char **tails;
 	uint8_t *tail_len;
@@ -65,6 +90,9 @@ struct Dsv3TokenTable
 	int32_t longest;
 };
 
+/* The set's bits, or NULL when as many as are kept have been made. Under the lock. */
+extern const uint64_t *dsv3_vocab_kinds(Dsv3TokenTable *vocab, uint16_t kinds, int32_t room);
+
 /* Fewest tokens that spell the text. */
 extern int32_t dsv3_vocab_cost(const Dsv3TokenTable *vocab, const char *text, size_t len);
 
@@ -79,6 +107,6 @@ extern void
 dsv3_vocab_set_any(Dsv3TokenTable *vocab, Lex *lex); /* the lexeme of any text; keeps a reference */
 extern void dsv3_vocab_hold_lex(Dsv3TokenTable *vocab, Lex *lex);
 
-extern void dsv3_lex_masks_free(Dsv3TokenTable *vocab, Lex *lex); /* mask.c; under the lock */
+extern void dsv3_lex_masks_free(Lex *lex); /* lexmask.c; under the lock */
 
 #endif /* DSV3_GRAMMAR_VOCAB_H */

@@ -61,6 +61,23 @@ static const Source sources[] = {
 							   "\"properties\":{\"a\":{\"const\":12}},"
 							   "\"required\":[\"a\"]}],\"type\":\"object\"}"},
 	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"date-time\"}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^.{2,}$\",\"maxLength\":25}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^\\\\s]+$\"}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"string\",\"pattern\":\"^[a-z_]*[A-Z0-9 .:/-]*x?$\",\"minLength\":3}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"string\",\"pattern\":\"[0-9]{4}\",\"minLength\":4,\"maxLength\":6}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"oneOf\":[{\"pattern\":\"aa\"},{\"pattern\":\"ab\"},{"
+							   "\"pattern\":\"12\"}]}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"not\":{\"pattern\":\"a|é\"},\"maxLength\":40}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"anyOf\":[{\"properties\":{\"id\":{\"const\":1},\"name\":{}},\"required\":[\"id\"],"
+	 "\"additionalProperties\":false},{\"properties\":{\"id\":{\"const\":2},\"x\":{},\"a\\\"b\":{}},"
+	 "\"required\":["
+	 "\"id\",\"x\"],\"additionalProperties\":false},{\"properties\":{\"name\":{\"type\":\"null\"}},"
+	 "\"minProperties\":1}"
+	 "],\"type\":\"object\"}"},
+	{DSV3_GRAMMAR_REGEX, "[^]*"},
 	{DSV3_GRAMMAR_CHOICE, "[\"a\",\"ab\",\"aab\",\"é\"]"},
 	{DSV3_GRAMMAR_REGEX, "(foo|ba+r)\\d{2,3}"},
 	{DSV3_GRAMMAR_EBNF,

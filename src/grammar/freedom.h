@@ -1,0 +1,24 @@
+/*
+ * freedom.h
+ *	  Kinds of characters, and which of them a state of a string lexeme takes freely: in any number and order, without
+ *	  ever refusing. Masks use it to take or skip whole subtrees of the token trie instead of stepping through them.
+ */
+#ifndef DSV3_GRAMMAR_FREEDOM_H
+#define DSV3_GRAMMAR_FREEDOM_H
+
+#include "grammar/lex.h"
+
+/* A set of kinds is 16 bits. Every character of a JSON string's inside has one kind, told by its first byte. */
+#define KIND_NONE    ((uint16_t) 0x8000) /* in no string: quotes, control characters, invalid UTF-8 */
+#define KINDS_ALL    ((uint16_t) 0x7FFF)
+#define TEXT_INVALID 255
+
+extern uint16_t dsv3_char_kind(unsigned char first);
+
+/* One byte of text: the place in a character after it (lex.h: mid), or TEXT_INVALID. */
+extern uint8_t dsv3_text_after(uint8_t mid, unsigned char byte);
+
+/* Fill lex->free, lex->calm, lex->safe and lex->open of a lexeme of escaped text. */
+extern void dsv3_lex_freedom(Ctx *ctx, Lex *lex);
+
+#endif /* DSV3_GRAMMAR_FREEDOM_H */
