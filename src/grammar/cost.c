@@ -10,10 +10,105 @@
 
 #include <string.h>
 
+#define MAX_FREE 512 /* bytes of a key beyond the declared ones */
+
 static int32_t
 text_cost(Dsv3Grammar *g, const char *text, size_t len)
 {
 	return dsv3_vocab_cost(g->vocab, text, len);
+}
+
+/* A key beyond the declared ones that is being made up: text[0..len) after what is written, and where that leads. */
+typedef struct FreeKey
+{
+	Dsv3Grammar *g;
+	const Alt *alt;
+	const Item *item;
+	unsigned char text[MAX_FREE];
+	int32_t best; /* tokens to the end of the object */
+	int32_t visits;
+} FreeKey;
+
+/* Let the key go on the shortest way from a state; *taken: it would be a declared or a used one. */
+static int32_t
+finish_key(FreeKey *k, int32_t len, int32_t state, int32_t node, int32_t text, bool *taken)
+{
+	const Lex *lex = k->alt->lex;
+	bool spaced = k->g->options.whitespace == DSV3_WHITESPACE_SPACED;
+	int32_t cost;
+
+	while (lex->dist[state] > 0 && len < MAX_FREE - 2)
+	{
+		unsigned char byte = lex->next[state];
+
+		k->text[len++] = byte;
+		node = node >= 0 ? dsv3_trie_child(k->alt, node, byte) : -1;
+		text = dsv3_machine_used_text(k->g, k->item->d, text, byte);
+		state = lex_step(lex, state, byte);
+	}
+	*taken = (node >= 0 && k->alt->trie[node].prop >= 0) || dsv3_machine_used(k->g, k->item->d, text);
+	if (lex->dist[state] > 0)
+		return COST_INF;
+	k->text[len++] = '"';
+	cost = 1 + spaced + text_cost(k->g, (const char *) k->text, (size_t) len);
+	cost = add_cost(cost, k->g->nodes[k->alt->regions[lex->tag[state]]].cost);
+	return add_cost(cost,
+					dsv3_object_rest(k->g->nodes, k->alt, k->alt->nprops, k->item->b + 1, k->item->c + 1));
+}
+
+/*
+ * The cheapest key that is not taken: one that ends among the beginnings of taken keys, or leaves them somewhere and then goes the
+ * shortest way. Looking at more of them from further along the way, it never gets dearer.
+ */
+static void
+free_key(FreeKey *k, int32_t len, int32_t state, int32_t node, int32_t text)
+{
+	const Lex *lex = k->alt->lex;
+	bool left[256] = {false};
+	bool taken;
+
+	if (++k->visits > 256 || len > MAX_FREE / 2)
+		return;
+	if (lex->tag[state] >= 0)
+	{
+		int32_t cost = finish_key(k, len, state, node, text, &taken);
+
+		if (!taken && cost < k->best)
+			k->best = cost;
+	}
+	for (int byte = 0; byte < 256; byte++)
+	{
+		int32_t next = lex_step(lex, state, (unsigned char) byte);
+		int32_t below = node >= 0 ? dsv3_trie_child(k->alt, node, (unsigned char) byte) : -1;
+		int32_t used = next < 0 ? -1 : dsv3_machine_used_text(k->g, k->item->d, text, (unsigned char) byte);
+
+		if (next < 0)
+			continue;
+		k->text[len] = (unsigned char) byte;
+		if (below >= 0 || used >= 0)
+			free_key(k, len + 1, next, below, used);
+		else if (!left[lex->cls[byte]])
+		{
+			int32_t cost = finish_key(k, len + 1, next, -1, -1, &taken);
+
+			left[lex->cls[byte]] = true;
+			if (cost < k->best)
+				k->best = cost;
+		}
+	}
+}
+
+static int32_t
+extra_key_cost(Dsv3Grammar *g, const Alt *alt, const Item *item)
+{
+	FreeKey k = {.g = g, .alt = alt, .item = item, .best = COST_INF};
+	bool taken;
+	int32_t cost = finish_key(&k, 0, item->f, item->e, item->g, &taken);
+
+	if (!taken)
+		return cost;
+	free_key(&k, 0, item->f, item->e, item->g);
+	return k.best;
 }
 
 /* From inside a key, `depth` bytes of it written, or from before it (`lead` is then what has to come first): the cheapest
@@ -59,13 +154,8 @@ key_cost(Dsv3Grammar *g, const Alt *alt, const Item *item, int32_t depth, const 
 	}
 	if (item->f >= 0)
 	{
-		int32_t s = item->f;
-		int32_t cost = dsv3_vocab_lex_cost(g->vocab, alt->lex, s, '"') + (int32_t) strlen(lead);
+		int32_t cost = add_cost(extra_key_cost(g, alt, item), (int32_t) strlen(lead));
 
-		while (alt->lex->dist[s] > 0)
-			s = lex_step(alt->lex, s, alt->lex->next[s]);
-		cost = add_cost(cost, 1 + spaced + g->nodes[alt->regions[alt->lex->tag[s]]].cost);
-		cost = add_cost(cost, dsv3_object_rest(g->nodes, alt, alt->nprops, item->b + 1, item->c + 1));
 		if (cost < best)
 			best = cost;
 	}
@@ -103,6 +193,7 @@ member_cost(Dsv3Grammar *g, const Alt *alt, const Item *item, const char *lead)
 
 	key.e = alt->nprops > 0 ? 0 : -1;
 	key.f = dsv3_object_extra_ok(alt, key.a, key.b, key.c) ? 0 : -1;
+	key.g = 0;
 	return key_cost(g, alt, &key, 0, lead);
 }
 

@@ -204,6 +204,23 @@ set_count(const Dsv3Grammar *g, int32_t set, int32_t text)
 	return n;
 }
 
+int32_t
+dsv3_machine_used_text(const Dsv3Grammar *g, int32_t set, int32_t text, unsigned char byte)
+{
+	int32_t key[2] = {text, byte};
+
+	if (set == 0 || text < 0)
+		return -1;
+	text = dsv3_gr_interner_find(&g->texts, key, 2) + 1;
+	return text > 0 && set_count(g, set, text) > 0 ? text : -1;
+}
+
+bool
+dsv3_machine_used(const Dsv3Grammar *g, int32_t set, int32_t text)
+{
+	return text >= 0 && set_has(g, set, text);
+}
+
 /* ---- records of unique arrays ---- */
 
 enum

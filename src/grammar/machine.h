@@ -122,6 +122,9 @@ extern bool dsv3_machine_clashes(const Dsv3Grammar *g, int32_t config);
 extern bool dsv3_machine_next_element(const Dsv3Grammar *g, int32_t config);
 /* The item after the quote of a declared key, for an item in keys; false: the key may not come there, or prop is none. */
 extern bool dsv3_machine_key_done(const Dsv3Grammar *g, const Item *item, int32_t prop, Item *next);
+/* A text with one more byte, when some text of the set begins with it, else -1; and whether it is in the set itself. */
+extern int32_t dsv3_machine_used_text(const Dsv3Grammar *g, int32_t set, int32_t text, unsigned char byte);
+extern bool dsv3_machine_used(const Dsv3Grammar *g, int32_t set, int32_t text);
 extern bool dsv3_machine_complete(Dsv3Grammar *g, int32_t id);
 extern int32_t dsv3_machine_config(Dsv3Grammar *g, Item *items, int32_t n, int32_t level, int32_t rec);
 
