@@ -89,6 +89,18 @@ INSERT INTO tickets SELECT 100 + id, dsv3_generate(body) FROM tickets WHERE id <
 UPDATE tickets SET body = dsv3_generate(body) WHERE id = 5 RETURNING body;
 SELECT calls() AS writes;
 
+-- A row's columns, spelled as one call for each: the model is asked once for each row.
+SELECT (t).ok, (t).value, (t).output_tokens FROM (SELECT dsv3_try_generate('hello') AS t OFFSET 0) AS s;
+SELECT calls() AS subquery;
+SELECT (dsv3_try_generate('hello')).ok, (dsv3_try_generate('hello')).value, (dsv3_try_generate('hello')).output_tokens;
+SELECT calls() AS one_for_three_columns;
+SET dsv3.dedup = off;
+SELECT (dsv3_try_generate('hello')).ok, (dsv3_try_generate('hello')).value;
+SELECT calls() AS one_for_each_column;
+RESET dsv3.dedup;
+SELECT dsv3_generate('a'), dsv3_generate('a', seed => 1), dsv3_generate('a', max_tokens => 20), dsv3_generate('a', options => '{"timeout_ms": 60000}');
+SELECT calls() AS not_the_same;
+
 -- A view and a function between do not multiply calls.
 CREATE VIEW answers AS SELECT id, dsv3_generate(body) AS a FROM tickets WHERE id <= 2;
 SELECT a, length(a), upper(a) FROM answers WHERE id = 1;

@@ -113,14 +113,14 @@ read_fields(Dsv3Answer *answer, Dsv3Failure *failure)
 
 /* An answer that ends because nothing more fits was not ended by anyone's wish. */
 static bool
-check_context(const Dsv3Request *request, const Dsv3Answer *answer, Dsv3Failure *failure)
+check_context(const Dsv3Asked *asked, const Dsv3Answer *answer, Dsv3Failure *failure)
 {
-	if (answer->counts.finish != DSV3_FINISH_LENGTH || answer->counts.output_tokens >= request->max_tokens)
+	if (answer->counts.finish != DSV3_FINISH_LENGTH || answer->counts.output_tokens >= asked->max_tokens)
 		return true;
 	dsv3_error(&failure->error, DSV3_ERR_TOO_LARGE, "context of the model is full after %u output tokens",
 			   answer->counts.output_tokens);
 	dsv3_error_detail(&failure->error, "The prompt has %u tokens; %u output tokens were allowed.",
-					  answer->counts.prompt_tokens, request->max_tokens);
+					  answer->counts.prompt_tokens, asked->max_tokens);
 	dsv3_error_hint(&failure->error, "Shorten the input, or ask for fewer tokens with max_tokens.");
 	failure->row_error = true;
 	return false;
@@ -128,18 +128,18 @@ check_context(const Dsv3Request *request, const Dsv3Answer *answer, Dsv3Failure 
 
 /* Is the request's grammar itself refused? Then no other row would fare better, and the refusal always raises. */
 static void
-blame_grammar(const Dsv3Request *request, Dsv3Failure *failure)
+blame_grammar(const Dsv3Asked *asked, Dsv3Failure *failure)
 {
 	Dsv3Request check;
 	Dsv3Answer answer;
 	Dsv3Failure refusal;
 
 	dsv3_request_init(&check, DSV3_REQUEST_CHECK_GRAMMAR);
-	check.grammar = request->grammar;
-	check.grammar_kind = request->grammar_kind;
-	check.whitespace = request->whitespace;
-	check.key_order = request->key_order;
-	check.closed_objects = request->closed_objects;
+	check.grammar = asked->grammar;
+	check.grammar_kind = asked->grammar_kind;
+	check.whitespace = asked->whitespace;
+	check.key_order = asked->key_order;
+	check.closed_objects = asked->closed_objects;
 	if (!dsv3_run(&check, &answer, &refusal))
 	{
 		*failure = refusal;
@@ -147,9 +147,33 @@ blame_grammar(const Dsv3Request *request, Dsv3Failure *failure)
 	}
 }
 
+void
+dsv3_asked_of(Dsv3Asked *asked, const Dsv3Request *request)
+{
+	asked->kind = request->kind;
+	asked->max_tokens = request->max_tokens;
+	asked->grammar = request->grammar;
+	asked->grammar_kind = request->grammar_kind;
+	asked->whitespace = request->whitespace;
+	asked->key_order = request->key_order;
+	asked->closed_objects = request->closed_objects;
+}
+
+bool
+dsv3_answer_read(Dsv3Answer *answer, const Dsv3Asked *asked, bool ok, Dsv3Failure *failure)
+{
+	if (ok)
+		return read_fields(answer, failure) && check_context(asked, answer, failure);
+	if (asked->kind == DSV3_REQUEST_GENERATE && asked->grammar.data && failure->row_error &&
+		strcmp(failure->error.sqlstate, DSV3_ERR_CANCELLED) != 0)
+		blame_grammar(asked, failure);
+	return false;
+}
+
 bool
 dsv3_run(const Dsv3Request *request, Dsv3Answer *answer, Dsv3Failure *failure)
 {
+	Dsv3Asked asked;
 	Dsv3Call *call;
 	Dsv3CallState state;
 
@@ -163,14 +187,8 @@ dsv3_run(const Dsv3Request *request, Dsv3Answer *answer, Dsv3Failure *failure)
 	state = dsv3_call_wait(call, true, &answer->fields, failure);
 	answer->counts = *dsv3_call_counts(call);
 	dsv3_call_release(call);
-	if (state != DSV3_CALL_DONE)
-	{
-		if (request->kind == DSV3_REQUEST_GENERATE && request->grammar.data && failure->row_error &&
-			strcmp(failure->error.sqlstate, DSV3_ERR_CANCELLED) != 0)
-			blame_grammar(request, failure);
-		return false;
-	}
-	return read_fields(answer, failure) && check_context(request, answer, failure);
+	dsv3_asked_of(&asked, request);
+	return dsv3_answer_read(answer, &asked, state == DSV3_CALL_DONE, failure);
 }
 
 const char *
@@ -192,9 +210,9 @@ dsv3_finish_name(uint32 finish)
 /* ---- values ---- */
 
 void
-dsv3_raise_or_count(const Dsv3Request *request, const Dsv3Failure *failure)
+dsv3_raise_or_count(int on_error, const Dsv3Failure *failure)
 {
-	if (!failure->row_error || request->on_error != DSV3_ON_ERROR_NULL)
+	if (!failure->row_error || on_error != DSV3_ON_ERROR_NULL)
 		dsv3_raise(failure);
 	dsv3_queue_count_nulled();
 }
@@ -257,8 +275,6 @@ dsv3_try_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum 
 {
 	const char *finish = dsv3_finish_name(answer->counts.finish);
 
-	if (!ok && !failure->row_error)
-		dsv3_raise(failure);
 	memset(nulls, true, 10 * sizeof(bool));
 	values[0] = BoolGetDatum(ok);
 	nulls[0] = false;

@@ -27,6 +27,18 @@ typedef struct Dsv3Answer
 	bool has_trace_id; /* the request was started */
 } Dsv3Answer;
 
+/* What must be known of a request when its answer comes. */
+typedef struct Dsv3Asked
+{
+	uint32 kind;
+	uint32 max_tokens;
+	Dsv3Text grammar; /* and its sisters as in the request */
+	uint32 grammar_kind;
+	uint32 whitespace;
+	uint32 key_order;
+	bool closed_objects;
+} Dsv3Asked;
+
 /* Text arguments into a request. total counts the bytes of all of them against dsv3.max_input_bytes. False: failure. */
 extern bool dsv3_take_text(Datum datum, Dsv3Text *text, Size *total, Dsv3Failure *failure);
 
@@ -41,6 +53,13 @@ extern void dsv3_take_sampling(Dsv3Request *request, FunctionCallInfo fcinfo, in
  * far as known. Throws on interrupts. */
 extern bool dsv3_run(const Dsv3Request *request, Dsv3Answer *answer, Dsv3Failure *failure);
 
+/* The grammar still points where the request's does. */
+extern void dsv3_asked_of(Dsv3Asked *asked, const Dsv3Request *request);
+
+/* Make sense of the end of a request: fields, counts and trace_id are those of the call; ok false: it ended with the failure, which
+ * may be replaced by a better one. False: failure is set. */
+extern bool dsv3_answer_read(Dsv3Answer *answer, const Dsv3Asked *asked, bool ok, Dsv3Failure *failure);
+
 /* The answer's text as a datum; false: failure. */
 extern bool dsv3_answer_text(const Dsv3Answer *answer, Datum *result, Dsv3Failure *failure);
 
@@ -51,9 +70,9 @@ extern bool dsv3_answer_json(Dsv3Text json, Datum *result, Dsv3Failure *failure)
 extern bool dsv3_answer_logprobs(Dsv3Text json, Datum *result, Dsv3Failure *failure);
 
 /* A row error under on_error = 'null' is counted and the caller returns NULL; everything else raises. */
-extern void dsv3_raise_or_count(const Dsv3Request *request, const Dsv3Failure *failure);
+extern void dsv3_raise_or_count(int on_error, const Dsv3Failure *failure);
 
-/* The ten columns that the dsv3_try_ functions have in common; values[1] is the caller's. Raises what is no row error. */
+/* The ten columns that the dsv3_try_ functions have in common; values[1] is the caller's; a failure is a row error. */
 extern void
 dsv3_try_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls);
 

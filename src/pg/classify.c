@@ -19,11 +19,13 @@
 #include "funcapi.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
 
 #include "pg/answer.h"
+#include "pg/ask.h"
 #include "pg/options.h"
 #include "pg/text.h"
 
@@ -40,7 +42,7 @@ static const char classify_instruction[] = "Classify the text below. Answer with
 static const char truth_instruction[] = "Read the text below and say whether the statement is true of it. "
 										"Answer with yes or no, and with nothing else.";
 
-/* Choices under way: their number, and what the engine says of them. */
+/* Labels under way, and what the engine says of them. */
 typedef struct Scores
 {
 	int n;
@@ -83,19 +85,17 @@ end_prompt(StringInfo prompt, Datum input, Size total, Dsv3Request *request, Dsv
 	return true;
 }
 
-/* Ask; logprobs has room for n. False: failure. */
+/* The log-probabilities in an answer; there is room for n. False: failure. */
 static bool
-run_scores(const Dsv3Request *request, int n, double *logprobs, Dsv3Failure *failure)
+read_scores(const Dsv3Answer *answer, int n, double *logprobs, Dsv3Failure *failure)
 {
-	Dsv3Answer answer;
 	Datum list;
 	JsonbIterator *it;
 	JsonbIteratorToken token;
 	JsonbValue value;
 	int i = 0;
 
-	if (!dsv3_run(request, &answer, failure) ||
-		!dsv3_answer_json((Dsv3Text){answer.text.data, (Size) answer.text.len}, &list, failure))
+	if (!dsv3_answer_json((Dsv3Text){answer->text.data, (Size) answer->text.len}, &list, failure))
 		return false;
 	it = JsonbIteratorInit(&DatumGetJsonbP(list)->root);
 	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
@@ -160,66 +160,106 @@ take_labels(const Scores *scores, StringInfo prompt, Dsv3Request *request, Size 
 	return true;
 }
 
-/* Arguments (input, labels, options); false: NULL comes of NULL, or of a row error that on_error says to count. */
-static bool
-score_labels(FunctionCallInfo fcinfo, Scores *scores)
+/* Arguments (input, labels, options). The question's state is Scores, with the labels. */
+static Dsv3AskResult
+labels_ask(FunctionCallInfo fcinfo, Dsv3Question *question, Dsv3Request *request, Dsv3Failure *failure)
 {
-	Dsv3Request request;
-	Dsv3Failure failure;
+	MemoryContext old;
 	StringInfoData prompt;
 	ArrayType *array;
-	double *logprobs;
-	double sum = 0;
+	Scores *scores;
 	bool *nulls;
 	Size total = 0;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		return false;
-	begin_request(&request, fcinfo);
+		return DSV3_ASK_NOTHING;
+	begin_request(request, fcinfo);
 	array = PG_GETARG_ARRAYTYPE_P(1);
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("labels must be a one-dimensional array")));
+	old = MemoryContextSwitchTo(question->keep);
+	scores = palloc0(sizeof(Scores));
+	array = (ArrayType *) DatumGetPointer(datumCopy(PointerGetDatum(array), false, -1));
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &scores->labels, &nulls, &scores->n);
+	question->state = scores;
+	MemoryContextSwitchTo(old);
 	check_labels(scores->labels, nulls, scores->n);
-	logprobs = palloc(sizeof(double) * scores->n);
-	begin_prompt(&prompt, &request, classify_instruction);
-	if (!take_labels(scores, &prompt, &request, &total, &failure) ||
-		!end_prompt(&prompt, PG_GETARG_DATUM(0), total, &request, &failure) ||
-		!run_scores(&request, scores->n, logprobs, &failure))
-	{
-		dsv3_raise_or_count(&request, &failure);
+	begin_prompt(&prompt, request, classify_instruction);
+	if (!take_labels(scores, &prompt, request, &total, failure) ||
+		!end_prompt(&prompt, PG_GETARG_DATUM(0), total, request, failure))
+		return DSV3_ASK_FAILED;
+	return DSV3_ASK_REQUEST;
+}
+
+/* Complete the scores. False: failure. */
+static bool
+labels_value(Scores *scores, const Dsv3Answer *answer, Dsv3Failure *failure)
+{
+	double *p = palloc(sizeof(double) * scores->n);
+	double sum = 0;
+
+	if (!read_scores(answer, scores->n, p, failure))
 		return false;
-	}
 	scores->best = 0;
 	for (int i = 1; i < scores->n; i++)
 	{
-		if (logprobs[i] > logprobs[scores->best])
+		if (p[i] > p[scores->best])
 			scores->best = i;
 	}
-	scores->probabilities = logprobs;
+	scores->probabilities = p;
 	for (int i = 0; i < scores->n; i++)
 	{
 		if (i != scores->best)
-			logprobs[i] = exp(logprobs[i] - logprobs[scores->best]);
+			p[i] = exp(p[i] - p[scores->best]);
 	}
-	logprobs[scores->best] = 1;
+	p[scores->best] = 1;
 	for (int i = 0; i < scores->n; i++)
-		sum += logprobs[i];
+		sum += p[i];
 	for (int i = 0; i < scores->n; i++)
-		logprobs[i] /= sum;
+		p[i] /= sum;
 	return true;
 }
+
+static bool
+classify_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, const Dsv3Answer *answer,
+			   Dsv3Failure *failure, Datum *value)
+{
+	Scores *scores = question->state;
+
+	if (!labels_value(scores, answer, failure))
+		return false;
+	*value = datumCopy(scores->labels[scores->best], false, -1);
+	return true;
+}
+
+const Dsv3Asker dsv3_asker_classify = {"dsv3_classify_1_0", dsv3_classify_1_0, labels_ask, classify_value,
+									   false};
 
 /* dsv3_classify(input, labels, options) -> text */
 Datum
 dsv3_classify_1_0(PG_FUNCTION_ARGS)
 {
-	Scores scores;
+	return dsv3_ask_plainly(&dsv3_asker_classify, fcinfo);
+}
 
-	if (!score_labels(fcinfo, &scores))
-		PG_RETURN_NULL();
-	return scores.labels[scores.best];
+/* The scores, in the current memory context; NULL: there are none, for NULL or for a row error that is counted. */
+static Scores *
+score_labels(FunctionCallInfo fcinfo)
+{
+	Dsv3Question question = {.keep = CurrentMemoryContext};
+	Dsv3Request request;
+	Dsv3Answer answer;
+	Dsv3Failure failure;
+	Dsv3AskResult result = dsv3_ask(&dsv3_asker_classify, fcinfo, &question, &request, &failure);
+
+	if (result == DSV3_ASK_NOTHING)
+		return NULL;
+	if (result == DSV3_ASK_REQUEST && dsv3_run(&request, &answer, &failure) &&
+		labels_value(question.state, &answer, &failure))
+		return question.state;
+	dsv3_ask_tell(&question, false, &failure);
+	return NULL;
 }
 
 /* dsv3_classify_scores(input, labels, options) -> setof (label, probability), in the order of the labels */
@@ -242,16 +282,13 @@ dsv3_classify_scores_1_0(PG_FUNCTION_ARGS)
 		if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 			elog(ERROR, "return type must be a row type");
 		context->tuple_desc = BlessTupleDesc(tupdesc);
-		scores = palloc0(sizeof(Scores));
-		if (!score_labels(fcinfo, scores))
-			scores->n = 0;
-		context->user_fctx = scores;
+		context->user_fctx = score_labels(fcinfo);
 		MemoryContextSwitchTo(old);
 	}
 	context = SRF_PERCALL_SETUP();
 	scores = context->user_fctx;
 	i = (int) context->call_cntr;
-	if (i >= scores->n)
+	if (scores == NULL || i >= scores->n)
 		SRF_RETURN_DONE(context);
 	values[0] = scores->labels[i];
 	values[1] = Float8GetDatum(scores->probabilities[i]);
@@ -260,56 +297,78 @@ dsv3_classify_scores_1_0(PG_FUNCTION_ARGS)
 
 /* ---- truth ---- */
 
-/* Arguments (input, statement, options); false as above. */
-static bool
-score_statement(FunctionCallInfo fcinfo, double *probability)
+/* Arguments (input, statement, options). */
+static Dsv3AskResult
+truth_ask(FunctionCallInfo fcinfo, Dsv3Question *question, Dsv3Request *request, Dsv3Failure *failure)
 {
 	static const char choices[] = "[\"yes\",\"no\"]";
-	Dsv3Request request;
-	Dsv3Failure failure;
 	Dsv3Text statement;
 	StringInfoData prompt;
-	double logprobs[2];
 	Size total = 0;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		return false;
-	begin_request(&request, fcinfo);
-	request.choices = (Dsv3Text){choices, sizeof(choices) - 1};
-	begin_prompt(&prompt, &request, truth_instruction);
+		return DSV3_ASK_NOTHING;
+	begin_request(request, fcinfo);
+	request->choices = (Dsv3Text){choices, sizeof(choices) - 1};
+	begin_prompt(&prompt, request, truth_instruction);
 	appendStringInfoString(&prompt, "\n\nStatement: ");
-	if (dsv3_take_text(PG_GETARG_DATUM(1), &statement, &total, &failure))
-	{
-		appendBinaryStringInfo(&prompt, statement.data, (int) statement.len);
-		if (end_prompt(&prompt, PG_GETARG_DATUM(0), total, &request, &failure) &&
-			run_scores(&request, 2, logprobs, &failure))
-		{
-			*probability = 1 / (1 + exp(logprobs[1] - logprobs[0]));
-			return true;
-		}
-	}
-	dsv3_raise_or_count(&request, &failure);
-	return false;
+	if (!dsv3_take_text(PG_GETARG_DATUM(1), &statement, &total, failure))
+		return DSV3_ASK_FAILED;
+	appendBinaryStringInfo(&prompt, statement.data, (int) statement.len);
+	return end_prompt(&prompt, PG_GETARG_DATUM(0), total, request, failure) ? DSV3_ASK_REQUEST
+																			: DSV3_ASK_FAILED;
 }
+
+/* The probability of "yes". False: failure. */
+static bool
+truth_value(const Dsv3Answer *answer, Dsv3Failure *failure, double *probability)
+{
+	double logprobs[2];
+
+	if (!read_scores(answer, 2, logprobs, failure))
+		return false;
+	*probability = 1 / (1 + exp(logprobs[1] - logprobs[0]));
+	return true;
+}
+
+static bool
+is_true_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, const Dsv3Answer *answer,
+			  Dsv3Failure *failure, Datum *value)
+{
+	double probability;
+
+	if (!truth_value(answer, failure, &probability))
+		return false;
+	*value = BoolGetDatum(probability > 0.5);
+	return true;
+}
+
+const Dsv3Asker dsv3_asker_is_true = {"dsv3_is_true_1_0", dsv3_is_true_1_0, truth_ask, is_true_value, false};
 
 /* dsv3_is_true(input, statement, options) -> boolean */
 Datum
 dsv3_is_true_1_0(PG_FUNCTION_ARGS)
 {
+	return dsv3_ask_plainly(&dsv3_asker_is_true, fcinfo);
+}
+
+static bool
+score_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, const Dsv3Answer *answer,
+			Dsv3Failure *failure, Datum *value)
+{
 	double probability;
 
-	if (!score_statement(fcinfo, &probability))
-		PG_RETURN_NULL();
-	PG_RETURN_BOOL(probability > 0.5);
+	if (!truth_value(answer, failure, &probability))
+		return false;
+	*value = Float4GetDatum((float4) probability);
+	return true;
 }
+
+const Dsv3Asker dsv3_asker_score = {"dsv3_score_1_0", dsv3_score_1_0, truth_ask, score_value, false};
 
 /* dsv3_score(input, statement, options) -> real */
 Datum
 dsv3_score_1_0(PG_FUNCTION_ARGS)
 {
-	double probability;
-
-	if (!score_statement(fcinfo, &probability))
-		PG_RETURN_NULL();
-	PG_RETURN_FLOAT4((float4) probability);
+	return dsv3_ask_plainly(&dsv3_asker_score, fcinfo);
 }

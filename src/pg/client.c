@@ -6,20 +6,24 @@
  * way to leave a statement ends in releasing resource owners: success, ERROR, statement_timeout, the abort of a
  * subtransaction, the close of a cursor, and FATAL (whose exit path aborts the transaction). One callback therefore
  * finds each call that its caller did not release. An exit callback does the same for what is left when the process
- * ends outside a transaction. Releasing gives up the slot: at once if the engine does not have the request, else
+ * ends outside a transaction. Ending a call gives up the slot: at once if the engine does not have the request, else
  * through the supervisor, which makes the engine stop.
  *
- * Waiting: the backend sleeps on its own latch, looks at its slot after each wake-up, and every quarter of a second asks
- * whether its client is still there, because a query nobody waits for should not occupy the engine.
+ * A backend may have any number of calls under way. It looks at each without waiting, and sleeps on its own latch, which
+ * the end of any of them sets. Every quarter of a second it asks whether its client is still there, because a query
+ * nobody waits for should not occupy the engine.
  *
- * Memory of a call is in TopMemoryContext, since it must outlive the contexts of an aborted statement until its
- * resource owner is released.
+ * Memory of a call is in TopMemoryContext, since it must outlive the contexts of an aborted statement until its resource
+ * owner is released. Whoever keeps a call over several executions holds it: then the resource owner ends the call, and
+ * the holder, whose memory may go earlier or later, frees it.
  */
 #include "postgres.h"
 
 #include "pg/compat.h"
 
 #include "access/xact.h"
+#include "common/cryptohash.h"
+#include "common/sha2.h"
 #include "lib/ilist.h"
 #include "mb/pg_wchar.h"
 #include "portability/instr_time.h"
@@ -34,13 +38,19 @@
 
 struct Dsv3Call
 {
-	dlist_node node;
+	dlist_node node; /* in calls; while it is not ended */
 	ResourceOwner owner;
+	bool held;
+	bool ended; /* the slot is given up */
 	Dsv3Ticket ticket;
 	pg_uuid_t trace_id;
 	Dsv3Counts counts;
 	int timeout_ms;
 	instr_time started;
+
+	/* From the last look. */
+	bool queued;
+	long sleep_ms;
 };
 
 static dlist_head calls = DLIST_STATIC_INIT(calls);
@@ -83,12 +93,33 @@ dsv3_request_init(Dsv3Request *request, uint32 kind)
 
 /* ---- release ---- */
 
+static void
+end_call(Dsv3Call *call)
+{
+	if (call->ended)
+		return;
+	dlist_delete(&call->node);
+	dsv3_queue_leave(&call->ticket);
+	call->ended = true;
+}
+
 void
 dsv3_call_release(Dsv3Call *call)
 {
-	dlist_delete(&call->node);
-	dsv3_queue_leave(&call->ticket);
+	end_call(call);
 	pfree(call);
+}
+
+void
+dsv3_call_hold(Dsv3Call *call)
+{
+	call->held = true;
+}
+
+bool
+dsv3_call_any(void)
+{
+	return !dlist_is_empty(&calls);
 }
 
 uint64
@@ -123,7 +154,11 @@ release_owned(ResourceReleasePhase phase, bool is_commit, bool is_top_level, voi
 	{
 		Dsv3Call *call = dlist_container(Dsv3Call, node, iter.cur);
 
-		if (call->owner == CurrentResourceOwner)
+		if (call->owner != CurrentResourceOwner)
+			continue;
+		if (call->held)
+			end_call(call);
+		else
 			dsv3_call_release(call);
 	}
 }
@@ -135,7 +170,7 @@ release_all(int code, Datum arg)
 
 	/* Before PostgreSQL 18 an exit by FATAL can come here with locks held. */
 	LWLockReleaseAll();
-	dlist_foreach_modify(iter, &calls) dsv3_call_release(dlist_container(Dsv3Call, node, iter.cur));
+	dlist_foreach_modify(iter, &calls) end_call(dlist_container(Dsv3Call, node, iter.cur));
 }
 
 static void
@@ -239,24 +274,13 @@ preview_of(const Dsv3Request *request)
 	return text;
 }
 
-Dsv3Call *
-dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
+bool
+dsv3_letter_write(Dsv3Letter *letter, const Dsv3Request *request, Dsv3Failure *failure)
 {
-	Dsv3Submission submission = {.kind = request->kind,
-								 .priority = (uint32) request->priority,
-								 .max_tokens = request->max_tokens,
-								 .notify = request->stream,
-								 .role = GetUserId(),
-								 .traceparent = request->traceparent};
 	Dsv3Text preview = preview_of(request);
 	Dsv3BodyWriter writer;
-	Dsv3Call *call;
-	uint8 *body;
 
 	dsv3_require_preload();
-	register_callbacks();
-	failure->row_error = false;
-
 	dsv3_body_init(&writer, NULL, 0);
 	write_request(&writer, request);
 	if (writer.overflow || writer.len > DSV3_MAX_INPUT_BYTES + 1024 * 1024)
@@ -265,31 +289,93 @@ dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
 		dsv3_error(&failure->error, DSV3_ERR_TOO_LARGE, "request is too long for the dsv3 engine");
 		dsv3_error_hint(&failure->error, "Shorten the texts; see dsv3.max_input_bytes.");
 		failure->row_error = true;
-		return NULL;
+		return false;
 	}
-	body = palloc(writer.len);
-	dsv3_body_init(&writer, body, writer.len);
+	letter->kind = request->kind;
+	letter->priority = (uint32) request->priority;
+	letter->max_tokens = request->max_tokens;
+	letter->notify = request->stream;
+	letter->timeout_ms = request->timeout_ms;
+	letter->traceparent = request->traceparent ? pstrdup(request->traceparent) : NULL;
+	letter->preview = pnstrdup(preview.data, preview.len);
+	letter->preview_len = preview.len;
+	letter->body_len = writer.len;
+	letter->body = palloc(writer.len);
+	dsv3_body_init(&writer, letter->body, letter->body_len);
 	write_request(&writer, request);
+	return true;
+}
 
+void
+dsv3_letter_free(Dsv3Letter *letter)
+{
+	if (letter->traceparent)
+		pfree(letter->traceparent);
+	pfree(letter->preview);
+	pfree(letter->body);
+	memset(letter, 0, sizeof(*letter));
+}
+
+void
+dsv3_letter_digest(const Dsv3Letter *letter, uint8 *digest)
+{
+	pg_cryptohash_ctx *hash = pg_cryptohash_create(PG_SHA256);
+	const char *trace = letter->traceparent ? letter->traceparent : "";
+
+	/* Each part but the last has a fixed length or an end of its own. */
+	if (hash == NULL || pg_cryptohash_init(hash) < 0 ||
+		pg_cryptohash_update(hash, (const uint8 *) &letter->timeout_ms, sizeof(letter->timeout_ms)) < 0 ||
+		pg_cryptohash_update(hash, (const uint8 *) trace, strlen(trace) + 1) < 0 ||
+		pg_cryptohash_update(hash, letter->body, letter->body_len) < 0 ||
+		pg_cryptohash_final(hash, digest, DSV3_DIGEST_BYTES) < 0)
+		elog(ERROR, "could not compute a SHA-256 digest");
+	pg_cryptohash_free(hash);
+}
+
+Dsv3Call *
+dsv3_call_post(const Dsv3Letter *letter, bool spare, Dsv3Failure *failure)
+{
+	Dsv3Submission submission = {.kind = letter->kind,
+								 .priority = letter->priority,
+								 .max_tokens = letter->max_tokens,
+								 .notify = letter->notify,
+								 .spare = spare,
+								 .role = GetUserId(),
+								 .traceparent = letter->traceparent,
+								 .preview = letter->preview,
+								 .preview_len = letter->preview_len,
+								 .body = letter->body,
+								 .body_len = letter->body_len};
+	Dsv3Call *call;
+
+	register_callbacks();
+	failure->row_error = false;
 	make_trace_id(&submission.trace_id);
-	submission.preview = preview.data;
-	submission.preview_len = preview.len;
-	submission.body = body;
-	submission.body_len = writer.len;
 
 	call = MemoryContextAllocZero(TopMemoryContext, sizeof(Dsv3Call));
 	call->owner = CurrentResourceOwner;
 	call->trace_id = submission.trace_id;
-	call->timeout_ms = request->timeout_ms;
+	call->timeout_ms = letter->timeout_ms;
 	INSTR_TIME_SET_CURRENT(call->started);
 	if (!dsv3_queue_submit(&submission, &call->ticket, &failure->error))
 	{
 		pfree(call);
-		pfree(body);
 		return NULL;
 	}
 	dlist_push_tail(&calls, &call->node);
-	pfree(body);
+	return call;
+}
+
+Dsv3Call *
+dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure)
+{
+	Dsv3Letter letter;
+	Dsv3Call *call;
+
+	if (!dsv3_letter_write(&letter, request, failure))
+		return NULL;
+	call = dsv3_call_post(&letter, false, failure);
+	dsv3_letter_free(&letter);
 	return call;
 }
 
@@ -382,45 +468,74 @@ sleep_ms(const Dsv3Call *call, const Dsv3SlotView *view)
 }
 
 Dsv3CallState
+dsv3_call_look(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure)
+{
+	Dsv3SlotView view;
+	bool found = !call->ended && dsv3_queue_look(&call->ticket, &view);
+
+	/* Who waits for the end leaves the output where it is: an answer of which nothing was taken can start again
+	 * whatever dies. Only a long one is taken in parts, to make room. */
+	if (found && (!to_end || view.state == DSV3_SLOT_DONE || view.output_len >= DSV3_DRAIN_BYTES))
+		found = dsv3_queue_take_output(&call->ticket, out, &view);
+	if (!found)
+	{
+		dsv3_error(&failure->error, DSV3_ERR_INTERNAL, "dsv3 request is lost");
+		failure->row_error = false;
+		return DSV3_CALL_FAILED;
+	}
+	call->counts = view.counts;
+	if (view.state == DSV3_SLOT_FAILED)
+	{
+		dsv3_queue_error(&call->ticket, &failure->error, &failure->row_error);
+		return DSV3_CALL_FAILED;
+	}
+	if (view.state == DSV3_SLOT_DONE)
+		return DSV3_CALL_DONE;
+	if (out_of_time(call, &view, failure))
+		return DSV3_CALL_FAILED;
+	call->queued = view.state == DSV3_SLOT_QUEUED;
+	call->sleep_ms = sleep_ms(call, &view);
+	return DSV3_CALL_RUNNING;
+}
+
+void
+dsv3_call_sleep(Dsv3Call *const *waiting, int n)
+{
+	long ms = CLIENT_CHECK_MS;
+	bool queued = n > 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		ms = Min(ms, waiting[i]->sleep_ms);
+		queued = queued && waiting[i]->queued;
+	}
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
+					 queued ? DSV3_WAIT_EVENT(wait_event_queued, "Dsv3Queued")
+							: DSV3_WAIT_EVENT(wait_event_running, "Dsv3Running"));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	check_client();
+}
+
+Dsv3CallState
 dsv3_call_wait(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure)
 {
 	int had = out->len;
 
 	for (;;)
 	{
-		Dsv3SlotView view;
-		bool found = dsv3_queue_look(&call->ticket, &view);
+		Dsv3CallState state = dsv3_call_look(call, to_end, out, failure);
 
-		/* Who waits for the end leaves the output where it is: an answer of which nothing was taken can start again
-		 * whatever dies. Only a long one is taken in parts, to make room. */
-		if (found && (!to_end || view.state == DSV3_SLOT_DONE || view.output_len >= DSV3_DRAIN_BYTES))
-			found = dsv3_queue_take_output(&call->ticket, out, &view);
-		if (!found)
-		{
-			dsv3_error(&failure->error, DSV3_ERR_INTERNAL, "dsv3 request is lost");
-			failure->row_error = false;
-			return DSV3_CALL_FAILED;
-		}
-		call->counts = view.counts;
-		if (view.state == DSV3_SLOT_FAILED)
-		{
-			dsv3_queue_error(&call->ticket, &failure->error, &failure->row_error);
-			return DSV3_CALL_FAILED;
-		}
-		if (view.state == DSV3_SLOT_DONE)
-			return DSV3_CALL_DONE;
-		if (!to_end && out->len > had)
-			return DSV3_CALL_RUNNING;
-		if (out_of_time(call, &view, failure))
-			return DSV3_CALL_FAILED;
-
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, sleep_ms(call, &view),
-						 view.state == DSV3_SLOT_QUEUED ? DSV3_WAIT_EVENT(wait_event_queued, "Dsv3Queued")
-														: DSV3_WAIT_EVENT(wait_event_running, "Dsv3Running"));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		check_client();
+		if (state != DSV3_CALL_RUNNING || (!to_end && out->len > had))
+			return state;
+		dsv3_call_sleep(&call, 1);
 	}
+}
+
+void
+dsv3_call_restart_clock(Dsv3Call *call)
+{
+	INSTR_TIME_SET_CURRENT(call->started);
 }
 
 const Dsv3Counts *

@@ -90,6 +90,24 @@ typedef enum Dsv3CallState
 	DSV3_CALL_FAILED,
 } Dsv3CallState;
 
+/* A request in the form in which it is sent, with what the slot must know of it. In the memory context in which it was
+ * written. */
+typedef struct Dsv3Letter
+{
+	uint32 kind;
+	uint32 priority;
+	uint32 max_tokens;
+	bool notify;
+	int timeout_ms;
+	char *traceparent; /* or NULL */
+	char *preview;     /* UTF-8 */
+	Size preview_len;
+	uint8 *body;
+	Size body_len;
+} Dsv3Letter;
+
+#define DSV3_DIGEST_BYTES 32
+
 /* A request under way. Released by its owner, or by the end of the resource owner (statement, subtransaction, portal)
  * in which it was made, whichever comes first. */
 typedef struct Dsv3Call Dsv3Call;
@@ -99,16 +117,42 @@ extern void dsv3_request_init(Dsv3Request *request, uint32 kind);
 /* Raises 55000 when the library is not preloaded. */
 extern void dsv3_require_preload(void);
 
-/* Start a request. NULL: failure is set. */
+/* Write the request as a letter. False: failure is set, a row error. */
+extern bool dsv3_letter_write(Dsv3Letter *letter, const Dsv3Request *request, Dsv3Failure *failure);
+extern void dsv3_letter_free(Dsv3Letter *letter);
+
+/* SHA-256 of all that the answer can depend on: letters with one digest have one answer. */
+extern void dsv3_letter_digest(const Dsv3Letter *letter, uint8 *digest);
+
+/* Send a letter. NULL: failure is set. spare: only if it takes nothing that another backend may need for its first
+ * request; then the failure is 53000 and means "later". */
+extern Dsv3Call *dsv3_call_post(const Dsv3Letter *letter, bool spare, Dsv3Failure *failure);
+
+/* Write and send. NULL: failure is set. */
 extern Dsv3Call *dsv3_call_start(const Dsv3Request *request, Dsv3Failure *failure);
 
-/* Wait for output (or for the end, if `to_end`), append to out the fields that came, in wire form. Throws on interrupts;
- * on DSV3_CALL_FAILED the failure is set. */
+/* Look for output, append to out the fields that came, in wire form; `to_end`: only when all of it is there. Does not
+ * wait. On DSV3_CALL_FAILED the failure is set. */
+extern Dsv3CallState dsv3_call_look(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure);
+
+/* Sleep until one of the calls, all of them found running by their last look, needs another look. Throws on interrupts. */
+extern void dsv3_call_sleep(Dsv3Call *const *waiting, int n);
+
+/* Both together: wait for output (or for the end, if `to_end`). */
 extern Dsv3CallState dsv3_call_wait(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure);
+
+/* The call's timeout counts from now. */
+extern void dsv3_call_restart_clock(Dsv3Call *call);
 
 extern const Dsv3Counts *dsv3_call_counts(const Dsv3Call *call);
 extern const pg_uuid_t *dsv3_call_trace_id(const Dsv3Call *call);
 extern void dsv3_call_release(Dsv3Call *call);
+
+/* From now on the end of the resource owner ends the call but does not free it: the holder releases it in any case. */
+extern void dsv3_call_hold(Dsv3Call *call);
+
+/* Has this backend any call under way? */
+extern bool dsv3_call_any(void);
 
 /* A call's number, never used twice, and the call with that number, or NULL if it was released; for those who keep a
  * call over several executions. */

@@ -17,6 +17,7 @@
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 
+#include "pg/ask.h"
 #include "pg/extract.h"
 #include "pg/options.h"
 #include "pg/text.h"
@@ -94,22 +95,15 @@ dsv3_extract_prompt(Dsv3Request *request, const Dsv3Schema *schema, Datum input,
 }
 
 bool
-dsv3_extract_run(const Dsv3Request *request, bool tell, Dsv3Answer *answer, Datum *json, Dsv3Failure *failure)
+dsv3_extract_value(const Dsv3Answer *answer, Datum *json, Dsv3Failure *failure)
 {
-	if (!dsv3_run(request, answer, failure))
-		return false;
 	if (answer->counts.finish == DSV3_FINISH_LENGTH)
 	{
 		failure->row_error = true;
 		return dsv3_error(&failure->error, DSV3_ERR_INTERNAL,
 						  "answer by a schema reached max_tokens before its end");
 	}
-	if (!dsv3_answer_json((Dsv3Text){answer->text.data, (Size) answer->text.len}, json, failure))
-		return false;
-	if (tell && answer->narrowed)
-		ereport(NOTICE, (errmsg("answer was kept short to be complete within %u tokens", request->max_tokens),
-						 errhint("Raise max_tokens if a value is cut or an array is missing elements.")));
-	return true;
+	return dsv3_answer_json((Dsv3Text){answer->text.data, (Size) answer->text.len}, json, failure);
 }
 
 /* The plan of the call site for this schema; raises when the schema is refused. */
@@ -200,47 +194,72 @@ begin_request(FunctionCallInfo fcinfo, Dsv3OptionsOf function, Dsv3Request *requ
 	return !PG_ARGISNULL(1) || request->schema_text.data;
 }
 
+static Dsv3AskResult
+ask_extract(FunctionCallInfo fcinfo, Dsv3OptionsOf function, Dsv3Request *request, Dsv3Failure *failure)
+{
+	if (!begin_request(fcinfo, function, request))
+		return DSV3_ASK_NOTHING;
+	return extract_request(fcinfo, request, failure) ? DSV3_ASK_REQUEST : DSV3_ASK_FAILED;
+}
+
+static Dsv3AskResult
+extract_json_ask(FunctionCallInfo fcinfo, Dsv3Question *question, Dsv3Request *request, Dsv3Failure *failure)
+{
+	return ask_extract(fcinfo, DSV3_OPTIONS_EXTRACT, request, failure);
+}
+
+static bool
+extract_json_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, const Dsv3Answer *answer,
+				   Dsv3Failure *failure, Datum *value)
+{
+	question->narrowed = answer->narrowed;
+	return dsv3_extract_value(answer, value, failure);
+}
+
+const Dsv3Asker dsv3_asker_extract_json = {"dsv3_extract_json_1_0", dsv3_extract_json_1_0, extract_json_ask,
+										   extract_json_value, false};
+
 /* dsv3_extract_json(input, schema, instruction, max_tokens, options) -> jsonb */
 Datum
 dsv3_extract_json_1_0(PG_FUNCTION_ARGS)
 {
-	Dsv3Request request;
-	Dsv3Answer answer;
-	Dsv3Failure failure;
-	Datum result;
-
-	if (!begin_request(fcinfo, DSV3_OPTIONS_EXTRACT, &request))
-		PG_RETURN_NULL();
-	if (extract_request(fcinfo, &request, &failure) &&
-		dsv3_extract_run(&request, true, &answer, &result, &failure))
-		return result;
-	dsv3_raise_or_count(&request, &failure);
-	PG_RETURN_NULL();
+	return dsv3_ask_plainly(&dsv3_asker_extract_json, fcinfo);
 }
+
+static Dsv3AskResult
+try_extract_json_ask(FunctionCallInfo fcinfo, Dsv3Question *question, Dsv3Request *request,
+					 Dsv3Failure *failure)
+{
+	return ask_extract(fcinfo, DSV3_OPTIONS_TRY_EXTRACT, request, failure);
+}
+
+static bool
+try_extract_json_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, const Dsv3Answer *answer,
+					   Dsv3Failure *failure, Datum *value)
+{
+	TupleDesc tupdesc;
+	Datum values[11] = {0};
+	bool nulls[11];
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	ok = ok && dsv3_extract_value(answer, &values[1], failure);
+	dsv3_try_columns(ok, answer, failure, values, nulls);
+	values[10] = BoolGetDatum(answer->narrowed);
+	nulls[10] = !ok;
+	*value = HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	return true;
+}
+
+const Dsv3Asker dsv3_asker_try_extract_json = {"dsv3_try_extract_json_1_0", dsv3_try_extract_json_1_0,
+											   try_extract_json_ask, try_extract_json_value, true};
 
 /* The same arguments -> (ok, value, sqlstate, error, finish_reason, prompt_tokens, cached_tokens, output_tokens,
  * trace_id, logprobs, narrowed) */
 Datum
 dsv3_try_extract_json_1_0(PG_FUNCTION_ARGS)
 {
-	Dsv3Request request;
-	Dsv3Answer answer = {0};
-	Dsv3Failure failure;
-	TupleDesc tupdesc;
-	Datum values[11] = {0};
-	bool nulls[11];
-	bool ok;
-
-	if (!begin_request(fcinfo, DSV3_OPTIONS_TRY_EXTRACT, &request))
-		PG_RETURN_NULL();
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	ok = extract_request(fcinfo, &request, &failure) &&
-		 dsv3_extract_run(&request, false, &answer, &values[1], &failure);
-	dsv3_try_columns(ok, &answer, &failure, values, nulls);
-	values[10] = BoolGetDatum(answer.narrowed);
-	nulls[10] = !ok;
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
+	return dsv3_ask_plainly(&dsv3_asker_try_extract_json, fcinfo);
 }
 
 /* ---- questions about schemas ---- */

@@ -16,8 +16,7 @@
 extern bool dsv3_extract_prompt(Dsv3Request *request, const Dsv3Schema *schema, Datum input,
 								const Dsv3Text *instruction, Dsv3Failure *failure);
 
-/* Ask, and take the answer as jsonb. tell: a NOTICE when max_tokens kept it short. False: failure. */
-extern bool dsv3_extract_run(const Dsv3Request *request, bool tell, Dsv3Answer *answer, Datum *json,
-							 Dsv3Failure *failure);
+/* The answer as jsonb. False: failure, a row error. */
+extern bool dsv3_extract_value(const Dsv3Answer *answer, Datum *json, Dsv3Failure *failure);
 
 #endif /* DSV3_EXTRACT_H */

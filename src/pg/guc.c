@@ -36,6 +36,7 @@ int dsv3_guc_request_retries = 3;
 int dsv3_guc_max_input_bytes = 16 * 1024 * 1024;
 int dsv3_guc_max_output_tokens = 4096;
 
+bool dsv3_guc_dedup = true;
 int dsv3_guc_max_tokens = 512;
 int dsv3_guc_on_error = DSV3_ON_ERROR_ERROR;
 int dsv3_guc_priority = DSV3_PRIORITY_INTERACTIVE;
@@ -200,6 +201,9 @@ define_guard_rails(void)
 static void
 define_user_settings(void)
 {
+	DefineCustomBoolVariable("dsv3.dedup", "Calls of a query that ask the same share one request.",
+							 "An answer depends on nothing but the request, so they would get the same.",
+							 &dsv3_guc_dedup, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dsv3.max_tokens", "Output tokens of a request that does not say.",
 							"Capped by dsv3.max_output_tokens.", &dsv3_guc_max_tokens, 512, 1, 1048576,
 							PGC_USERSET, 0, NULL, NULL, NULL);

@@ -48,6 +48,7 @@ extern int dsv3_guc_max_input_bytes;
 extern int dsv3_guc_max_output_tokens;
 
 /* The user's. */
+extern bool dsv3_guc_dedup;
 extern int dsv3_guc_max_tokens;
 extern int dsv3_guc_on_error;
 extern int dsv3_guc_priority;

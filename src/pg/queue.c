@@ -84,9 +84,28 @@ engine_down_error(Dsv3Error *err)
 	dsv3_error_prefix(err, "dsv3 engine is down");
 }
 
+/* Would something be left for the first request of every other backend? At least a quarter of the slots can be had this way,
+ * and half of the arena. The lock is held. */
+static bool
+have_spare(Size body_len)
+{
+	int n_slots = dsv3_shared->n_slots;
+	int needed = Min(MaxBackends, n_slots - n_slots / 4) + 1;
+	Size chunks = body_len / DSV3_CHUNK_SIZE + 1;
+
+	if ((Size) dsv3_shared->n_free_chunks < chunks + (Size) dsv3_shared->n_chunks / 2)
+		return false;
+	for (int i = 0; i < n_slots && needed > 0; i++)
+	{
+		if (dsv3_slots[i].state == DSV3_SLOT_FREE)
+			needed--;
+	}
+	return needed == 0;
+}
+
 /* Claim a free slot and room for the input. The lock is held; on failure err is set and nothing has changed. */
 static Dsv3Slot *
-claim(Size body_len, Dsv3Error *err)
+claim(Size body_len, bool spare, Dsv3Error *err)
 {
 	Dsv3Slot *slot = NULL;
 
@@ -100,7 +119,7 @@ claim(Size body_len, Dsv3Error *err)
 		if (dsv3_slots[i].state == DSV3_SLOT_FREE)
 			slot = &dsv3_slots[i];
 	}
-	if (slot == NULL)
+	if (slot == NULL || (spare && !have_spare(body_len)))
 	{
 		dsv3_error(err, DSV3_ERR_QUEUE_FULL, "dsv3 queue is full");
 		dsv3_error_detail(err, "All %d places are taken by waiting or running requests.",
@@ -129,7 +148,7 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	Size preview_len = Min(submission->preview_len, DSV3_PREVIEW_BYTES - 1);
 
 	lock();
-	slot = claim(submission->body_len, err);
+	slot = claim(submission->body_len, submission->spare, err);
 	if (slot == NULL)
 	{
 		unlock();

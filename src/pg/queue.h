@@ -23,6 +23,7 @@ typedef struct Dsv3Submission
 	uint32 priority;
 	uint32 max_tokens;
 	bool notify;
+	bool spare; /* take a slot only if enough of them and of the arena stay free for others */
 	Oid role;
 	pg_uuid_t trace_id;
 	const char *traceparent; /* or NULL */

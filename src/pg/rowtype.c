@@ -30,6 +30,7 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "pg/ask.h"
 #include "pg/extract.h"
 #include "pg/options.h"
 #include "pg/rowtype.h"
@@ -354,40 +355,53 @@ get_plan(FunctionCallInfo fcinfo, uint32 whitespace)
 	return plan;
 }
 
-/* dsv3_extract(input, into, instruction, options) -> anyelement */
-Datum
-dsv3_extract_1_0(PG_FUNCTION_ARGS)
+static Dsv3AskResult
+extract_ask(FunctionCallInfo fcinfo, Dsv3Question *question, Dsv3Request *request, Dsv3Failure *failure)
 {
-	LOCAL_FCINFO(populate, 2);
-	Dsv3Request request;
-	Dsv3Answer answer;
-	Dsv3Failure failure;
 	Dsv3Text instruction = {0};
 	RowPlan *plan;
-	Datum json;
-	Datum row;
 	Size total = 0;
 
 	if (PG_ARGISNULL(0))
-		PG_RETURN_NULL();
+		return DSV3_ASK_NOTHING;
 	dsv3_require_preload();
-	dsv3_request_init(&request, DSV3_REQUEST_GENERATE);
+	dsv3_request_init(request, DSV3_REQUEST_GENERATE);
 	if (!PG_ARGISNULL(3))
-		dsv3_options_apply(&request, PG_GETARG_JSONB_P(3), DSV3_OPTIONS_ROW);
-	plan = get_plan(fcinfo, request.whitespace);
-	if ((!PG_ARGISNULL(2) && !dsv3_take_text(PG_GETARG_DATUM(2), &instruction, &total, &failure)) ||
-		!dsv3_extract_prompt(&request, &plan->schema, PG_GETARG_DATUM(0), &instruction, &failure) ||
-		!dsv3_extract_run(&request, true, &answer, &json, &failure))
-	{
-		dsv3_raise_or_count(&request, &failure);
-		PG_RETURN_NULL();
-	}
+		dsv3_options_apply(request, PG_GETARG_JSONB_P(3), DSV3_OPTIONS_ROW);
+	plan = get_plan(fcinfo, request->whitespace);
+	if ((!PG_ARGISNULL(2) && !dsv3_take_text(PG_GETARG_DATUM(2), &instruction, &total, failure)) ||
+		!dsv3_extract_prompt(request, &plan->schema, PG_GETARG_DATUM(0), &instruction, failure))
+		return DSV3_ASK_FAILED;
+	return DSV3_ASK_REQUEST;
+}
+
+static bool
+extract_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, const Dsv3Answer *answer,
+			  Dsv3Failure *failure, Datum *value)
+{
+	LOCAL_FCINFO(populate, 2);
+	RowPlan *plan = fcinfo->flinfo->fn_extra;
+	Datum json;
+
+	if (!dsv3_extract_value(answer, &json, failure))
+		return false;
+	question->narrowed = answer->narrowed;
 	InitFunctionCallInfoData(*populate, &plan->populate, 2, InvalidOid, NULL, NULL);
 	populate->args[0].value = (Datum) 0;
 	populate->args[0].isnull = true;
 	populate->args[1].value = json;
 	populate->args[1].isnull = false;
-	row = FunctionCallInvoke(populate);
+	*value = FunctionCallInvoke(populate);
 	fcinfo->isnull = populate->isnull;
-	return row;
+	return true;
+}
+
+const Dsv3Asker dsv3_asker_extract = {"dsv3_extract_1_0", dsv3_extract_1_0, extract_ask, extract_value,
+									  false};
+
+/* dsv3_extract(input, into, instruction, options) -> anyelement */
+Datum
+dsv3_extract_1_0(PG_FUNCTION_ARGS)
+{
+	return dsv3_ask_plainly(&dsv3_asker_extract, fcinfo);
 }
