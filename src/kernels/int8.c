@@ -32,34 +32,34 @@ group_columns(int in, int g)
 }
 
 void
-dsv3_int8_pack(const Dsv3Weight *src, void *dst)
+dsv3_int8_pack(const Dsv3Weight *src, int32_t first, int32_t n, void *dst)
 {
-	int n_panels = (src->out + DSV3_INT8_ROWS - 1) / DSV3_INT8_ROWS;
+	int n_panels = (n + DSV3_INT8_ROWS - 1) / DSV3_INT8_ROWS;
 	int groups = dsv3_int8_groups(src->in);
 	const Dsv3Ops *ops = dsv3_ops_find(NULL, NULL); /* any set: they decode to the same bits */
 	/* A row is decoded group by group: a weight that is a view of 128 columns needs no memory of the row's size. */
 	size_t element = src->type == DSV3_TYPE_F32 ? 4 : src->type == DSV3_TYPE_FP8 ? 1 : 2;
 
-	memset(dst, 0, dsv3_int8_bytes(src->out, src->in));
+	memset(dst, 0, dsv3_int8_bytes(n, src->in));
 	for (int p = 0; p < n_panels; p++)
 	{
 		uint8_t *panel = (uint8_t *) dst + (size_t) p * dsv3_int8_panel_bytes(src->in);
 
-		for (int lane = 0; lane < DSV3_INT8_ROWS && p * DSV3_INT8_ROWS + lane < src->out; lane++)
+		for (int lane = 0; lane < DSV3_INT8_ROWS && p * DSV3_INT8_ROWS + lane < n; lane++)
 		{
-			int row = p * DSV3_INT8_ROWS + lane;
+			int row = first + p * DSV3_INT8_ROWS + lane;
 
 			for (int g = 0; g < groups; g++)
 			{
 				int count = group_columns(src->in, g);
 				uint8_t *group = panel + group_offset(g);
-				size_t first = (size_t) row * (size_t) src->in + (size_t) g * DSV3_INT8_GROUP;
+				size_t start = (size_t) row * (size_t) src->in + (size_t) g * DSV3_INT8_GROUP;
 				float scale =
 					src->scales ? src->scales[(size_t) (row / 128) * (size_t) groups + (size_t) g] : 0.0f;
 				Dsv3Weight view = {.type = src->type,
 								   .out = 1,
 								   .in = count,
-								   .data = (const uint8_t *) src->data + first * element,
+								   .data = (const uint8_t *) src->data + start * element,
 								   .scales = src->scales ? &scale : NULL};
 				float w[DSV3_INT8_GROUP];
 				float largest = 0.0f;

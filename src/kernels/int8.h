@@ -49,8 +49,9 @@ dsv3_int8_bytes(int32_t out, int32_t in)
 	return ((size_t) out + DSV3_INT8_ROWS - 1) / DSV3_INT8_ROWS * dsv3_int8_panel_bytes(in);
 }
 
-/* Pack src (any type but INT8) into dst of dsv3_int8_bytes(), every byte of which is written. */
-extern void dsv3_int8_pack(const Dsv3Weight *src, void *dst);
+/* Pack rows first .. first + n - 1 of src (any type that is not packed) into dst of dsv3_int8_bytes(n, in), every byte of
+ * which is written; first is a multiple of 16. */
+extern void dsv3_int8_pack(const Dsv3Weight *src, int32_t first, int32_t n, void *dst);
 
 /* Code and scale of one weight, for tests and tools. */
 extern int dsv3_int8_code(const Dsv3Weight *w, int row, int column, float *scale);

@@ -11,8 +11,11 @@
  *	- Dot product over n floats: DSV3_LANES partial sums start at +0; lane l takes k = l, l + DSV3_LANES, ... in rising
  *	  order by fused multiply-add; both operands are padded with +0 to a multiple of DSV3_LANES. Then lanes are
  *	  added pairwise: l + 8, l + 4, l + 2, l + 1 (tree16 in ref).
- *	- 8-bit groups: exact int32 dot inside a group of 128, then acc = fma(float(dot), RN(weight scale * activation scale), acc)
+ *	- INT8: exact int32 dot inside a group of 128, then acc = fma(float(dot), RN(weight scale * activation scale), acc)
  *	  from +0 in rising group order.
+ *	- A4 and S6: for a block of 128 columns the exact int32 sum over its columns of (scale * code + offset) * activation
+ *	  code (quant.h; it stays below 2^27); then acc = fma(float(sum), activation scale, acc) from +0 in rising block order;
+ *	  at last RN(acc * row scale).
  *	- exp() is one polynomial (exp.h); sigmoid(x) = 1 / (1 + exp(-x)), silu(x) = x / (1 + exp(-x)).
  *
  * Pointers need no alignment beyond their type's, and FP8, BF16 and F16 matrices not even that. Outputs never
@@ -34,9 +37,14 @@ typedef enum Dsv3Type
 	DSV3_TYPE_F32,
 	DSV3_TYPE_BF16,
 	DSV3_TYPE_F16,
-	DSV3_TYPE_FP8,  /* E4M3, one F32 multiplier per 128 x 128 block; the NaN codes count as 480 */
-	DSV3_TYPE_INT8, /* 8-bit groups of 128 along the input, packed in panels; layout in int8.h */
+	DSV3_TYPE_FP8, /* E4M3, one F32 multiplier per 128 x 128 block; the NaN codes count as 480 */
+	/* Packed in panels of 16 rows; layouts in int8.h and quant.h. */
+	DSV3_TYPE_INT8, /* 8-bit groups of 128 along the input */
+	DSV3_TYPE_A4,   /* 4-bit groups of 32 with a minimum */
+	DSV3_TYPE_S6,   /* 6-bit groups of 16 */
 } Dsv3Type;
+
+#define DSV3_N_TYPES (DSV3_TYPE_S6 + 1)
 
 /* A matrix as the kernels see it. The memory belongs to whoever made it (the mapping or the weights arena). */
 typedef struct Dsv3Weight
@@ -48,9 +56,12 @@ typedef struct Dsv3Weight
 	const float *scales; /* FP8: [ceil(out/128), ceil(in/128)] row-major; otherwise NULL */
 } Dsv3Weight;
 
+/* 128 8-bit activations, see quant.h. */
+typedef struct Dsv3CodeBlock Dsv3CodeBlock;
+
 /*
- * Input rows of a matrix product, each of the matrix's `in` floats. An INT8 matrix reads codes and code_scales instead of
- * data: what quantise() made of each row. With an index, row i of the product is input row index[i] (an expert's rows are
+ * Input rows of a matrix product, each of the matrix's `in` floats. A packed matrix reads what quantisation made of each
+ * row instead of data: INT8 codes and code_scales, from quantise(); A4 and S6 blocks, from quantise8(). With an index, row i of the product is input row index[i] (an expert's rows are
  * picked where they lie).
  */
 typedef struct Dsv3Rows
@@ -61,6 +72,8 @@ typedef struct Dsv3Rows
 	const float *code_scales; /* [rows][scale_stride], one per 128 columns */
 	int64_t code_stride;
 	int64_t scale_stride;
+	const Dsv3CodeBlock *blocks; /* [rows][block_stride] */
+	int64_t block_stride;
 	const int32_t *index; /* NULL: rows in order */
 } Dsv3Rows;
 
@@ -92,21 +105,24 @@ typedef struct Dsv3Ops
 {
 	const char *name;
 
-	/* Columns n0..n1-1 of y = x W^T for m rows: y[i * ldy + (n - n0)]. For an INT8 matrix n0 is a multiple of
-	 * DSV3_INT8_ROWS and n1 is one too, or w->out. */
+	/* Columns n0..n1-1 of y = x W^T for m rows: y[i * ldy + (n - n0)]. For a packed matrix n0 is a multiple of 16 and n1
+	 * is one too, or w->out. */
 	void (*matmul)(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float *y, int64_t ldy);
 
 	/* y[i][c] = sum over r of x[i][r] * W[row0 + r][c] for m rows and all columns c of w: acc = fma(x, W, acc) from +0
-	 * with r = 0 .. n_rows-1 rising. Not for INT8. */
+	 * with r = 0 .. n_rows-1 rising. Not for packed types. */
 	void (*matmul_t)(const Dsv3Weight *w, int row0, int n_rows, const float *x, int64_t ldx, int m, float *y,
 					 int64_t ldy);
 
-	/* Row `row` of w as w->in floats. Not for INT8. */
+	/* Row `row` of w as w->in floats. Not for packed types (dsv3_unpack_row). */
 	void (*decode)(const Dsv3Weight *w, int row, float *y);
 
 	/* One row of n floats to 16-bit codes and one F32 scale per 128: codes has dsv3_int8_code_count(n) entries (the tail is
 	 * set to 0), scales dsv3_int8_groups(n). See int8.h for the rule. */
 	void (*quantise)(const float *x, int n, int16_t *codes, float *scales);
+
+	/* One row of n floats to 8-bit codes: dsv3_code_blocks(n) blocks, all of them written. See quant.h. */
+	void (*quantise8)(const float *x, int n, Dsv3CodeBlock *blocks);
 
 	/* y = w * (x * (1 / sqrt(mean(x^2) + eps))); the sum is the dot product x x. y may be x. */
 	void (*rmsnorm)(const float *x, const float *w, float eps, int n, float *y);

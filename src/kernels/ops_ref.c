@@ -11,6 +11,7 @@
 #include "kernels/exp.h"
 #include "kernels/int8.h"
 #include "kernels/ops.h"
+#include "kernels/quant.h"
 
 /* Sum of 16 lanes in the fixed order. */
 static float
@@ -97,6 +98,8 @@ weight_value(const Dsv3Weight *w, int row, int column)
 			return fp8_value(data[i]) *
 				   w->scales[(size_t) (row / 128) * (size_t) ((w->in + 127) / 128) + (size_t) (column / 128)];
 		case DSV3_TYPE_INT8:
+		case DSV3_TYPE_A4:
+		case DSV3_TYPE_S6:
 			break;
 	}
 	return 0.0f;
@@ -136,12 +139,55 @@ matmul_int8(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float
 	}
 }
 
+/* A block of a matrix row is decoded once for all input rows; y holds the unfinished sums. */
+static void
+matmul_quant(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float *y, int64_t ldy)
+{
+	int n_blocks = dsv3_code_blocks(w->in);
+
+	for (int n = n0; n < n1; n++)
+	{
+		float row_scale = dsv3_quant_at(w, n, 0).row_scale;
+
+		for (int b = 0; b < n_blocks; b++)
+		{
+			int k0 = b * DSV3_BLOCK;
+			int count = w->in - k0 < DSV3_BLOCK ? w->in - k0 : DSV3_BLOCK;
+			int32_t exact[DSV3_BLOCK];
+
+			for (int k = 0; k < count; k++)
+			{
+				Dsv3Quant q = dsv3_quant_at(w, n, k0 + k);
+
+				exact[k] = q.scale * q.code + q.offset;
+			}
+			for (int i = 0; i < m; i++)
+			{
+				const Dsv3CodeBlock *block = x->blocks + (x->index ? x->index[i] : i) * x->block_stride + b;
+				float *acc = &y[i * ldy + (n - n0)];
+				int32_t sum = 0;
+
+				for (int k = 0; k < count; k++)
+					sum += exact[k] * block->codes[k];
+				*acc = fmaf((float) sum, block->scale, b == 0 ? 0.0f : *acc);
+			}
+		}
+		for (int i = 0; i < m; i++)
+			y[i * ldy + (n - n0)] *= row_scale;
+	}
+}
+
 static void
 ref_matmul(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float *y, int64_t ldy)
 {
 	if (w->type == DSV3_TYPE_INT8)
 	{
 		matmul_int8(w, x, m, n0, n1, y, ldy);
+		return;
+	}
+	if (dsv3_type_is_packed(w->type))
+	{
+		matmul_quant(w, x, m, n0, n1, y, ldy);
 		return;
 	}
 	for (int i = 0; i < m; i++)
@@ -179,6 +225,31 @@ ref_matmul_t(const Dsv3Weight *w, int row0, int n_rows, const float *x, int64_t 
 		}
 }
 
+/* The scale for codes up to `top` of count activations, and what to multiply them by; 0 and NaN: all codes are 0. */
+static float
+code_scale(const float *x, int count, float top, float *inverse)
+{
+	uint32_t largest_bits = 0;
+	float largest;
+
+	for (int k = 0; k < count; k++)
+	{
+		uint32_t bits;
+
+		memcpy(&bits, x + k, sizeof(bits));
+		bits &= 0x7fffffff;
+		largest_bits = bits > largest_bits ? bits : largest_bits;
+	}
+	memcpy(&largest, &largest_bits, sizeof(largest));
+	*inverse = 0.0f;
+	if (largest_bits >= 0x7f800000)
+		return NAN;
+	if (largest < 0x1p-100f)
+		return 0.0f;
+	*inverse = top / largest;
+	return largest / top;
+}
+
 static void
 ref_quantise(const float *x, int n, int16_t *codes, float *scales)
 {
@@ -186,33 +257,35 @@ ref_quantise(const float *x, int n, int16_t *codes, float *scales)
 	{
 		int k0 = g * DSV3_INT8_GROUP;
 		int count = n - k0 < DSV3_INT8_GROUP ? n - k0 : DSV3_INT8_GROUP;
-		uint32_t top = 0;
-		float largest, inverse;
+		float inverse;
 
-		for (int k = 0; k < count; k++)
-		{
-			uint32_t bits;
-
-			memcpy(&bits, x + k0 + k, sizeof(bits));
-			bits &= 0x7fffffff;
-			top = bits > top ? bits : top;
-		}
-		memcpy(&largest, &top, sizeof(largest));
 		memset(codes + k0, 0, DSV3_INT8_GROUP * sizeof(*codes));
-		if (top >= 0x7f800000)
-		{
-			scales[g] = NAN;
-			continue;
-		}
-		if (largest < 0x1p-100f)
-		{
-			scales[g] = 0.0f;
-			continue;
-		}
-		scales[g] = largest / 32767.0f;
-		inverse = 32767.0f / largest;
-		for (int k = 0; k < count; k++)
+		scales[g] = code_scale(x + k0, count, 32767.0f, &inverse);
+		for (int k = 0; inverse > 0.0f && k < count; k++)
 			codes[k0 + k] = (int16_t) lrintf(x[k0 + k] * inverse);
+	}
+}
+
+static void
+ref_quantise8(const float *x, int n, Dsv3CodeBlock *blocks)
+{
+	for (int b = 0; b < dsv3_code_blocks(n); b++)
+	{
+		Dsv3CodeBlock *block = &blocks[b];
+		int k0 = b * DSV3_BLOCK;
+		int count = n - k0 < DSV3_BLOCK ? n - k0 : DSV3_BLOCK;
+		float inverse;
+
+		memset(block, 0, sizeof(*block));
+		block->scale = code_scale(x + k0, count, 127.0f, &inverse);
+		for (int k = 0; inverse > 0.0f && k < count; k++)
+		{
+			int code = (int) lrintf(x[k0 + k] * inverse);
+
+			block->codes[k] = (int8_t) code;
+			block->sum[k / DSV3_A4_GROUP] += (int16_t) (8 * code);
+			block->start[k / DSV3_S6_GROUP][k % 4 / 2] -= (int16_t) (32 * code);
+		}
 	}
 }
 
@@ -308,6 +381,7 @@ const Dsv3Ops dsv3_ops_ref = {
 	.matmul_t = ref_matmul_t,
 	.decode = ref_decode,
 	.quantise = ref_quantise,
+	.quantise8 = ref_quantise8,
 	.rmsnorm = ref_rmsnorm,
 	.silu_mul = ref_silu_mul,
 	.axpy = ref_axpy,

@@ -592,6 +592,12 @@ matmul_few(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float 
 static void
 set_matmul(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float *y, int64_t ldy)
 {
+	if (w->type == DSV3_TYPE_A4 || w->type == DSV3_TYPE_S6)
+	{
+		dsv3_ops_ref.matmul(w, x, m, n0, n1, y, ldy);
+		return;
+	}
+
 	bool direct = w->type == DSV3_TYPE_INT8 ||
 				  (m <= DIRECT_M * 2 && (w->type != DSV3_TYPE_FP8 || fp8_scales_fold(w, n0, n1)));
 
@@ -819,6 +825,12 @@ set_quantise(const float *x, int n, int16_t *codes, float *scales)
 			v_store_codes(codes + k0 + k, v_mul(v, inverse));
 		}
 	}
+}
+
+static void
+set_quantise8(const float *x, int n, Dsv3CodeBlock *blocks)
+{
+	dsv3_ops_ref.quantise8(x, n, blocks);
 }
 
 INLINE V
@@ -1055,6 +1067,7 @@ const Dsv3Ops SET = {
 	.matmul_t = set_matmul_t,
 	.decode = set_decode,
 	.quantise = set_quantise,
+	.quantise8 = set_quantise8,
 	.rmsnorm = set_rmsnorm,
 	.silu_mul = set_silu_mul,
 	.axpy = set_axpy,

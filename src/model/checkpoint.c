@@ -185,7 +185,7 @@ typedef struct Totals
 	const Dsv3CheckpointOptions *options;
 	int64_t bytes;                 /* all matrices */
 	int64_t expert_bytes;          /* routed experts among them */
-	bool seen[DSV3_TYPE_INT8 + 1]; /* types of the matrices inside layers */
+	bool seen[DSV3_N_TYPES]; /* types of the matrices inside layers */
 } Totals;
 
 static int64_t
@@ -217,7 +217,7 @@ total_visit(void *context, Dsv3MatrixRole role, Dsv3Weight *weight)
 static void
 fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
 {
-	static const char *const names[] = {"f32", "bf16", "f16", "fp8", "int8"};
+	static const char *const names[] = {"f32", "bf16", "f16", "fp8", "int8", "int4", "int6"};
 	const Dsv3Config *config = &cp->config;
 	Dsv3CheckpointInfo *info = &cp->info;
 	Dsv3WeightCounts unused = dsv3_weights_count_unused(config, cp->files);

@@ -27,7 +27,7 @@ static void
 pack(Dsv3MatrixRole role, const Dsv3Weight *stored, void *dst)
 {
 	(void) role;
-	dsv3_int8_pack(stored, dst);
+	dsv3_int8_pack(stored, 0, stored->out, dst);
 }
 
 static const Dsv3Packer packer = {.bytes = packed_bytes, .pack = pack};

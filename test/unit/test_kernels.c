@@ -16,39 +16,10 @@
 
 #include <cmocka.h>
 
+#include "kernel_util.h"
 #include "kernels/exp.h"
 #include "kernels/int8.h"
 #include "kernels/ops.h"
-
-static uint64_t rng_state;
-
-static uint32_t
-rng(void)
-{
-	rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t) (rng_state >> 33);
-}
-
-/* Roughly normal, with some exact zeros and some large values. */
-static float
-rng_float(void)
-{
-	uint32_t kind = rng() % 64;
-	float f =
-		((float) (rng() % 65536) - 32768.0f) / 32768.0f + ((float) (rng() % 65536) - 32768.0f) / 32768.0f;
-
-	return kind == 0 ? 0.0f : kind == 1 ? -0.0f : kind == 2 ? f * 300.0f : kind == 3 ? f * 1e-6f : f;
-}
-
-static float *
-floats(int64_t n)
-{
-	float *f = malloc((size_t) (n ? n : 1) * sizeof(float));
-
-	for (int64_t i = 0; i < n; i++)
-		f[i] = rng_float();
-	return f;
-}
 
 static size_t
 type_size(Dsv3Type type)
@@ -130,21 +101,10 @@ make_int8(int out, int in)
 	TestWeight t = {.w = {.type = DSV3_TYPE_INT8, .out = out, .in = in}};
 
 	t.memory = aligned_alloc(64, dsv3_int8_bytes(out, in));
-	dsv3_int8_pack(&f.w, t.memory);
+	dsv3_int8_pack(&f.w, 0, out, t.memory);
 	t.w.data = t.memory;
 	free_weight(&f);
 	return t;
-}
-
-static void
-assert_same_bits(const char *what, const char *set, int detail, const float *a, const float *b, int64_t n)
-{
-	for (int64_t i = 0; i < n; i++)
-	{
-		if (memcmp(a + i, b + i, sizeof(float)) != 0)
-			fail_msg("%s, set %s (%d): element %ld is %a, expected %a", what, set, detail, (long) i,
-					 (double) b[i], (double) a[i]);
-	}
 }
 
 /* Prepared rows for any weight type. */
@@ -451,7 +411,7 @@ test_int8_worst_case(void **state)
 			weights[n * IN + k] = n % 2 ? 1.0f : -1.0f;
 	for (int k = 0; k < IN; k++)
 		x[k] = 1.0f;
-	dsv3_int8_pack(&source, packed);
+	dsv3_int8_pack(&source, 0, OUT, packed);
 	w.data = packed;
 	for (const Dsv3Ops *const *set = dsv3_ops_all(); *set; set++)
 	{
@@ -499,7 +459,7 @@ test_int8_pack(void **state)
 		void *memory = aligned_alloc(64, dsv3_int8_bytes(33, 200));
 		float row[200];
 
-		dsv3_int8_pack(&w.w, memory);
+		dsv3_int8_pack(&w.w, 0, 33, memory);
 		packed.data = memory;
 		for (int n = 0; n < 33; n++)
 		{
