@@ -63,6 +63,8 @@ struct Dsv3Backend
 	int sample_limit; /* ids from here on are padding rows of the output matrix: never sampled, never accepted */
 	int32_t think_open; /* ids of the tags around the thinking part, -1 without */
 	int32_t think_close;
+	bool
+		writes_think; /* the prompt leaves it to the model to open the thinking part, and the model always does */
 	Dsv3GrammarStore *grammars;                 /* made and closed with the backend */
 	const char *template_name;                  /* "none" when only raw prompts are possible */
 	const atomic_uint_least64_t *expert_counts; /* [n_layers][n_routed_experts], or NULL */

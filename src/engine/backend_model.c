@@ -157,6 +157,8 @@ fill_base(ModelBackend *m)
 		{
 			m->base.think_open = open;
 			m->base.think_close = close;
+			m->base.writes_think =
+				m->template.always_thinks && !dsv3_template_opens_think(&m->template, DSV3_THINK_AUTO);
 		}
 	}
 }

@@ -29,7 +29,8 @@
  * with the cache changes a logit. The cache holds ids; a row that was never written is reported.
  *
  * Options follow the colon, comma-separated: context=N (positions, 4096), delay_ms=N (every step), token_us=N (every token of
- * a step), open_ms=N (opening), open_error=TEXT (opening fails with it), think=0|1 (what "auto" means), template=none (raw
+ * a step), open_ms=N (opening), open_error=TEXT (opening fails with it), think=0|1|2 (what "auto" means; 2: it is the model's to
+ * open the thinking part), template=none (raw
  * prompts only), kv_position_bytes=N (64), garble=0|1 (the decoder turns "}" and digits into "?": what a defect below the
  * grammar looks like).
  */
@@ -536,7 +537,7 @@ test_opens_think(Dsv3Backend *backend, Dsv3Think think)
 {
 	TestBackend *test = (TestBackend *) backend;
 
-	return think == DSV3_THINK_ON || (think == DSV3_THINK_AUTO && test->think);
+	return think == DSV3_THINK_ON || (think == DSV3_THINK_AUTO && test->think == 1);
 }
 
 static bool
@@ -685,7 +686,7 @@ set_option(TestBackend *test, const char *name, const char *value, Dsv3Error *er
 		{"delay_ms", &test->delay_ms, 0, 3600000},
 		{"token_us", &test->token_us, 0, 10000000},
 		{"open_ms", &test->open_ms, 0, 3600000},
-		{"think", &test->think, 0, 1},
+		{"think", &test->think, 0, 2},
 		{"garble", &test->garble, 0, 1},
 		{"kv_position_bytes", &test->kv_position_bytes, 1, 1 << 24},
 	};
@@ -761,6 +762,7 @@ fill_info(TestBackend *test)
 	test->base.sample_limit = T_COUNT;
 	test->base.think_open = T_THINK;
 	test->base.think_close = T_THINK_END;
+	test->base.writes_think = test->think == 2;
 	test->base.template_name = test->no_template ? "none" : "test";
 }
 

@@ -666,17 +666,35 @@ thinking_must_end(const Dsv3Sequence *seq)
 								  (size_t) dsv3_matcher_shortest(seq->constraint->matcher) + THINK_RESERVE;
 }
 
+/* A constrained answer of a model that opens its thinking part itself, at its beginning: the tag is set, because no grammar has it.
+ * Where there is no room to think the answer begins at once. */
+static bool
+thinking_must_begin(const Dsv3Sequence *seq)
+{
+	return seq->backend->writes_think && !seq->opened_think && seq->request->think != DSV3_THINK_OFF &&
+		   !seq->request->raw && dsv3_sequence_n_output(seq) == 0 &&
+		   seq->n_limit - seq->tokens.count >
+			   (size_t) dsv3_matcher_shortest(seq->constraint->matcher) + THINK_RESERVE;
+}
+
+/* Is the next token the grammar's business? */
+static bool
+is_masked(const Dsv3Sequence *seq)
+{
+	return seq->constraint && !seq->thinking && !thinking_must_begin(seq);
+}
+
 const Dsv3Picked *
 dsv3_sequence_picked(const Dsv3Sequence *seq)
 {
-	return seq->constraint && !seq->thinking && !seq->request->has_logprobs ? seq->constraint->picked : NULL;
+	return is_masked(seq) && !seq->request->has_logprobs ? seq->constraint->picked : NULL;
 }
 
 bool
 dsv3_sequence_plan(Dsv3Sequence *seq, Dsv3Error *err)
 {
 	seq->n_drafts = 0;
-	if (seq->constraint == NULL || seq->thinking)
+	if (!is_masked(seq))
 		return true;
 	/* Log-probabilities are the model's own, over all ids, for each row that is computed. */
 	if (!dsv3_constraint_plan(seq->constraint, seq->backend, seq->n_limit - seq->tokens.count,
@@ -706,7 +724,9 @@ dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const
 		id = seq->tokens.ids[row + 1];
 	else if (thinking_must_end(seq))
 		id = seq->backend->think_close; /* the tag is set, not sampled */
-	else if (seq->constraint && !seq->thinking)
+	else if (seq->constraint && !seq->thinking && thinking_must_begin(seq))
+		id = seq->backend->think_open;
+	else if (is_masked(seq))
 	{
 		if (!dsv3_constraint_pick(seq->constraint, sampler, &seq->request->sampling, &seq->seen, logits,
 								  dsv3_sequence_n_output(seq), &id, &expected, err))

@@ -320,6 +320,115 @@ plans_change_no_token(void **state)
 		print_message("no build/tiny-model: make tiny-model\n");
 }
 
+/* Request i of a thinking model: what it thinks is free, what it answers is not. */
+static Dsv3Request *
+thinking(uint64_t id, int i)
+{
+	static const char text[] = "{\"name\": \"Ann\", \"n\": 7, \"kind\": \"good\"}";
+	Dsv3Request *request;
+
+	if (i % 3 == 0)
+		request = constrain(say(id, text), DSV3_GRAMMAR_JSON_SCHEMA, schema);
+	else if (i % 3 == 1)
+		request = constrain(generate(id, "neither"), DSV3_GRAMMAR_CHOICE, "[\"one\", \"two\"]");
+	else
+		request = constrain(generate(id, "some words"), DSV3_GRAMMAR_REGEX, "[a-f]{3,9}");
+	request->sampling.temperature = i / 3 % 2;
+	request->sampling.seed = i;
+	request->has_max_tokens = true;
+	request->max_tokens = (uint32_t) (150 + 7 * i);
+	request->has_think_budget = i / 6 % 2;
+	request->think_budget = (uint32_t) (i % 5);
+	return request;
+}
+
+/* Where the thinking part ends in an answer of the test model; its tokens are bytes. */
+static size_t
+think_end(const Result *result)
+{
+	size_t at = 0;
+
+	while (at < result->tokens.count && result->tokens.ids[at] != 262)
+		at++;
+	assert_true(at < result->tokens.count);
+	return at;
+}
+
+static void
+check_thinking(const char *model)
+{
+	Rig *alone = open_rig(model, 64, 0, false);
+	Rig *together = open_rig(model, 24, 8, false);
+	Dsv3Error err;
+
+	for (int i = 0; i < 36; i++)
+		submit(together, thinking((uint64_t) i, i));
+	run(together);
+	for (int i = 0; i < 36; i++)
+	{
+		Result *result = answer(alone, thinking((uint64_t) i, i));
+		size_t end = think_end(result);
+		size_t had[] = {1, end / 2 + 1, end, end + 1, end + 2, result->tokens.count - 1};
+
+		assert_string_equal(together->results[i].text.data, result->text.data);
+		if (i % 3 == 0)
+			assert_valid(result->text.data);
+		if (i == 0)
+			assert_string_equal(result->text.data, "{\"name\": \"Ann\", \"n\": 7, \"kind\": \"good\"}");
+		/* what was thought is what the free model thinks, as far as the budget goes */
+		if (i / 6 % 2)
+			assert_true(end <= (size_t) (i % 5) + 1);
+		else
+			assert_true(end >= 6);
+		for (size_t k = 0; k < sizeof(had) / sizeof(had[0]); k++)
+		{
+			Dsv3Request *request = thinking(100 + k, i);
+			Result *rest = &alone->results[100 + k];
+			Dsv3Text whole = {0};
+
+			memset(rest, 0, sizeof(*rest));
+			request->tokens = calloc(had[k], sizeof(int32_t));
+			memcpy(request->tokens, result->tokens.ids, had[k] * sizeof(int32_t));
+			request->n_tokens = had[k];
+			answer(alone, request);
+			assert_int_equal(rest->tokens.count, result->tokens.count - had[k]);
+			assert_memory_equal(rest->tokens.ids, result->tokens.ids + had[k],
+								rest->tokens.count * sizeof(int32_t));
+			for (size_t at = end + 1; at < had[k]; at++)
+				assert_true(dsv3_text_append(&whole, (const char[]){(char) result->tokens.ids[at]}, 1, &err));
+			assert_true(
+				dsv3_text_append(&whole, rest->text.data ? rest->text.data : "", rest->text.len, &err));
+			assert_string_equal(whole.data, result->text.data);
+			dsv3_text_free(&whole);
+			dsv3_text_free(&rest->text);
+			dsv3_tokens_free(&rest->tokens);
+		}
+	}
+	close_rig(alone);
+	close_rig(together);
+}
+
+static void
+thinking_comes_first(void **state)
+{
+	Rig *rig;
+	Dsv3Request *request;
+
+	(void) state;
+	check_thinking("test:think=1"); /* the prompt opens the thinking part */
+	check_thinking("test:think=2"); /* the model does */
+	/* No room to think, and no wish to: the answer at once, with no tag in it. */
+	rig = open_rig("test:think=2", 64, 0, false);
+	request = thinking(1, 1);
+	request->max_tokens = 10;
+	assert_string_equal(answer(rig, request)->text.data, "one");
+	assert_int_equal(rig->results[1].tokens.ids[0], 'o');
+	request = thinking(2, 1);
+	request->think = DSV3_THINK_OFF;
+	assert_int_equal(answer(rig, request)->tokens.ids[0], 'o');
+	close_rig(rig);
+}
+
 static Dsv3Request *
 score(uint64_t id, const char *prompt, const char *choices)
 {
@@ -409,15 +518,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(allowed_text_passes),
-		cmocka_unit_test(other_text_is_bent),
-		cmocka_unit_test(whole_within_the_limit),
-		cmocka_unit_test(the_same_in_any_batch),
-		cmocka_unit_test(the_same_after_a_restart),
-		cmocka_unit_test(plans_change_no_token),
-		cmocka_unit_test(scores_do_not_depend_on_each_other),
-		cmocka_unit_test(finished_answers_are_checked),
-		cmocka_unit_test(scores_that_cannot_be),
+		cmocka_unit_test(allowed_text_passes),          cmocka_unit_test(other_text_is_bent),
+		cmocka_unit_test(whole_within_the_limit),       cmocka_unit_test(the_same_in_any_batch),
+		cmocka_unit_test(the_same_after_a_restart),     cmocka_unit_test(plans_change_no_token),
+		cmocka_unit_test(thinking_comes_first),         cmocka_unit_test(scores_do_not_depend_on_each_other),
+		cmocka_unit_test(finished_answers_are_checked), cmocka_unit_test(scores_that_cannot_be),
 		cmocka_unit_test(grammars_can_be_asked_about),
 	};
 
