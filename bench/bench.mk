@@ -2,9 +2,9 @@
 
 BENCH_MODEL ?= build/demo-model
 
-## make bench             the engine against this machine's memory, and what SQL adds to it (BENCH_MODEL=build/demo-model)
-.PHONY: bench bench-engine bench-sql
-bench: bench-engine bench-sql
+## make bench             the engine against this machine's memory, and what SQL and grammars add to it (BENCH_MODEL=build/demo-model)
+.PHONY: bench bench-engine bench-sql bench-grammar-sql
+bench: bench-engine bench-sql bench-grammar-sql
 
 build/demo-model: demo-model
 bench-engine: engine $(BENCH_MODEL)
@@ -13,9 +13,26 @@ bench-engine: engine $(BENCH_MODEL)
 bench-sql: all $(BENCH_MODEL)
 	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) $(PYTHON) bench/sql_overhead.py
 
+bench-grammar-sql: all $(BENCH_MODEL)
+	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) $(PYTHON) bench/grammar_overhead.py $(ARGS)
+
 ## make bench-extraction  extraction quality of a model on the labelled set; can be stopped and goes on (ARGS="--limit 40")
 .PHONY: bench-extraction
 bench-extraction: all $(BENCH_MODEL)
 	@mkdir -p build/extraction
 	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) $(PYTHON) bench/extraction/run.py \
 		--records build/extraction/$(notdir $(BENCH_MODEL)).jsonl --json build/extraction/$(notdir $(BENCH_MODEL)).json $(ARGS)
+
+## make bench-extract-all every document of a made set with every schema, each answer checked; goes on where it was stopped (ARGS="--slice 1/20")
+.PHONY: bench-extract-all
+BENCH_VENV = build/bench-venv
+$(BENCH_VENV)/.ready: bench/requirements.txt
+	@rm -rf $(BENCH_VENV) && mkdir -p build
+	@$(PYTHON) -m venv $(BENCH_VENV) || { echo "no virtual environment could be made: install the package python3-venv"; exit 1; }
+	@$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir -r $<
+	@touch $@
+bench-extract-all: all $(BENCH_MODEL) $(BENCH_VENV)/.ready
+	@mkdir -p build/extraction
+	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) -c "dsv3.weights = 'int8'" \
+		$(BENCH_VENV)/bin/python bench/extraction/run_all.py \
+		--records build/extraction/all-$(notdir $(BENCH_MODEL)).jsonl $(ARGS)
