@@ -92,11 +92,14 @@ typedef enum Dsv3Field
 	DSV3_FIELD_THINK_BUDGET = 18,       /* u32 tokens; absent: no budget */
 	DSV3_FIELD_LOGPROBS = 19,           /* u32: how many alternatives per token to report; absent: none */
 	DSV3_FIELD_PRIORITY = 20,           /* u32: 0 interactive, 1 batch */
-	DSV3_FIELD_ROLE = 21,               /* u32: oid of the role, for fairness and cache scope */
+	DSV3_FIELD_ROLE = 21,               /* u32: oid of the role, for fairness */
 	DSV3_FIELD_RESUME = 22,             /* tokens already delivered before a restart */
 	DSV3_FIELD_STREAM =
 		23, /* bool: a DELTA per token; otherwise the engine gathers a few before it sends one */
 	DSV3_FIELD_TIMEOUT_MS = 24, /* u32: dropped with 57014 this long after it arrived; absent or 0: never */
+
+	DSV3_FIELD_SCOPE =
+		25, /* text: requests with the same one share cached prefixes; absent: shares with nobody */
 
 	/* SUBMIT: structured output. With GRAMMAR the visible answer is one of the grammar's texts, whole within MAX_TOKENS. */
 	DSV3_FIELD_GRAMMAR = 30,        /* text */

@@ -38,6 +38,7 @@ dsv3_request_free(Dsv3Request *request)
 	free(request->continuation.data);
 	free(request->grammar.data);
 	free(request->choices.data);
+	free(request->scope.data);
 	for (int i = 0; i < request->n_stops; i++)
 		free(request->stops[i].data);
 	free(request->tokens);
@@ -157,6 +158,8 @@ take_field(Dsv3Request *request, Dsv3BodyReader *reader, Dsv3Error *err)
 		case DSV3_FIELD_ROLE:
 			request->role = dsv3_body_get_u32(reader);
 			return true;
+		case DSV3_FIELD_SCOPE:
+			return dsv3_bytes_set(&request->scope, text, len, err);
 		case DSV3_FIELD_STREAM:
 			request->stream = dsv3_body_get_bool(reader);
 			return true;

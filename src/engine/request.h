@@ -57,6 +57,7 @@ typedef struct Dsv3Request
 	uint32_t logprobs; /* alternatives beside the chosen token */
 	uint32_t priority; /* 0 interactive, 1 batch */
 	uint32_t role;
+	Dsv3Bytes scope; /* who shares cached prefixes; absent: the request shares with nobody */
 	uint32_t timeout_ms;
 	Dsv3Sampling sampling;
 	int32_t *tokens; /* DETOKENIZE: the ids; otherwise RESUME: delivered before a restart */

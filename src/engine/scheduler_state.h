@@ -1,7 +1,7 @@
 /*
  * scheduler_state.h
- *	  What a scheduler holds, for its own files only (scheduler.c, scheduler_stats.c). Which lock covers what is said at the
- *	  top of scheduler.c.
+ *	  What a scheduler holds, for its own files only (scheduler*.c). Which lock covers what is said at the top of
+ *	  scheduler.c.
  */
 #ifndef DSV3_SCHEDULER_STATE_H
 #define DSV3_SCHEDULER_STATE_H
@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "engine/kv_cache.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 
@@ -32,6 +33,11 @@ typedef struct Job
 	bool in_step;
 	Dsv3Request *request; /* until encoded, then the sequence's */
 	Dsv3Sequence *seq;
+	Dsv3BlockName *names; /* of the first n_names blocks of its tokens */
+	int n_names;
+	int names_room;
+	size_t reached; /* most rows it ever had in the cache */
+	size_t cached;  /* rows of its prompt that it found there */
 	uint64_t submit_us;
 	uint64_t deadline_us; /* 0: none */
 	uint64_t first_step_us;
@@ -68,8 +74,9 @@ struct Dsv3Scheduler
 
 	Job **batch;
 	int n_batch;
-	int32_t *free_blocks;
-	int n_free;
+	Job **prompts; /* scratch of a step: prompts that are worked on next */
+	Dsv3KvCache *cache;
+	Dsv3Namer *namer;
 	RoleServed *roles;
 	int n_roles;
 	uint64_t admissions;
@@ -93,10 +100,14 @@ struct Dsv3Scheduler
 	atomic_uint_least64_t n_step_us;
 	atomic_uint_least64_t n_preempted;
 	atomic_uint_least64_t n_prompt_tokens; /* of finished and running requests, counted once */
+	atomic_uint_least64_t n_cached_tokens; /* of these, found in the cache */
 	atomic_uint_least64_t n_output_tokens;
 	atomic_uint_least64_t n_computed_tokens; /* rows computed, again or for the first time */
 	atomic_int stat_batch;
-	atomic_int stat_free;
+	atomic_int stat_held;
+	atomic_int stat_cached;
+	atomic_int stat_pinned;
+	atomic_uint_least64_t stat_evicted;
 	atomic_int stat_budget;
 };
 
@@ -108,5 +119,36 @@ now_us(void)
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000;
 }
+
+/* scheduler.c: take a job out of the list of all jobs and free it. */
+extern void dsv3_job_forget(Dsv3Scheduler *scheduler, Job *job);
+
+/* scheduler_events.c: send a piece if it is time for one; send the end and forget the job. The job is not in the batch any more when
+ * it ends. */
+extern void dsv3_send_delta(Dsv3Scheduler *scheduler, Job *job, uint64_t now);
+extern void dsv3_send_done(Dsv3Scheduler *scheduler, Job *job, uint64_t now);
+extern void dsv3_job_fail(Dsv3Scheduler *scheduler, Job *job, const Dsv3Error *error);
+
+/* scheduler_text.c: the text thread; the same work without one: encode everything that arrived. */
+extern void *dsv3_text_main(void *scheduler);
+extern void dsv3_text_prepare_all(Dsv3Scheduler *scheduler);
+
+/* scheduler_admit.c. dsv3_leave_batch gives the job's blocks back. dsv3_grow gives a job of the batch blocks for all its tokens;
+ * others give way, in the end the job itself (then false). */
+extern void dsv3_admit(Dsv3Scheduler *scheduler);
+extern bool dsv3_grow(Dsv3Scheduler *scheduler, Job *job);
+extern void dsv3_leave_batch(Dsv3Scheduler *scheduler, Job *job);
+
+/* scheduler_prefix.c. Of the blocks that the job would adopt now, how many take no room. Take over what is there of the next
+ * blocks. Publish the blocks that have become full since `from` rows were computed. Does another of these jobs compute the block
+ * that the job needs next? */
+extern int dsv3_prefix_kept_blocks(Dsv3Scheduler *scheduler, Job *job, bool last_resort);
+extern void dsv3_prefix_adopt(Dsv3Scheduler *scheduler, Job *job);
+extern void dsv3_prefix_publish(Dsv3Scheduler *scheduler, Job *job, size_t from);
+extern bool dsv3_prefix_must_wait(const Job *job, Job *const *others, int n_others);
+
+/* scheduler_step.c. Choose the jobs and tokens of the next step; returns how many jobs, may preempt. Compute and deliver them. */
+extern int dsv3_build_step(Dsv3Scheduler *scheduler, size_t *n_prefill, bool *budget_used);
+extern void dsv3_run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budget_used);
 
 #endif /* DSV3_SCHEDULER_STATE_H */

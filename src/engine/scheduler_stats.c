@@ -33,7 +33,7 @@ dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts)
 	PUT("queued", places[JOB_TEXT] + places[JOB_IN_TEXT] + places[JOB_READY]);
 	PUT("oldest_wait_us", oldest ? now_us() - oldest : 0);
 	PUT("prompt_tokens", atomic_load(&scheduler->n_prompt_tokens));
-	PUT("cached_tokens", 0);
+	PUT("cached_tokens", atomic_load(&scheduler->n_cached_tokens));
 	PUT("output_tokens", atomic_load(&scheduler->n_output_tokens));
 	PUT("computed_tokens", atomic_load(&scheduler->n_computed_tokens));
 	PUT("steps", atomic_load(&scheduler->n_steps));
@@ -41,7 +41,10 @@ dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts)
 	PUT("preemptions", atomic_load(&scheduler->n_preempted));
 	PUT("prefill_budget", atomic_load(&scheduler->stat_budget));
 	PUT("kv_blocks", scheduler->options.kv_blocks);
-	PUT("kv_blocks_used", scheduler->options.kv_blocks - atomic_load(&scheduler->stat_free));
+	PUT("kv_blocks_used", atomic_load(&scheduler->stat_held));
+	PUT("kv_blocks_cached", atomic_load(&scheduler->stat_cached));
+	PUT("kv_blocks_pinned", atomic_load(&scheduler->stat_pinned));
+	PUT("kv_blocks_evicted", atomic_load(&scheduler->stat_evicted));
 	PUT("kv_block_tokens", DSV3_KV_BLOCK);
 #undef PUT
 	if (experts)

@@ -192,12 +192,28 @@ write_text(Dsv3BodyWriter *writer, Dsv3Field field, const Dsv3Text *text)
 		dsv3_body_bytes(writer, field, text->data, text->len);
 }
 
+/* The server names the scope, nobody else can: an oid or two. */
+static void
+write_scope(Dsv3BodyWriter *writer, const Dsv3Request *request)
+{
+	char scope[32];
+
+	if (request->cache_scope == DSV3_CACHE_SCOPE_NONE)
+		return;
+	if (request->cache_scope == DSV3_CACHE_SCOPE_ROLE)
+		snprintf(scope, sizeof(scope), "%u/%u", MyDatabaseId, GetUserId());
+	else
+		snprintf(scope, sizeof(scope), "%u", MyDatabaseId);
+	dsv3_body_text(writer, DSV3_FIELD_SCOPE, scope);
+}
+
 static void
 write_request(Dsv3BodyWriter *writer, const Dsv3Request *request)
 {
 	dsv3_body_u32(writer, DSV3_FIELD_KIND, request->kind);
 	dsv3_body_u32(writer, DSV3_FIELD_ROLE, GetUserId());
 	dsv3_body_u32(writer, DSV3_FIELD_PRIORITY, (uint32) request->priority);
+	write_scope(writer, request);
 	write_text(writer, DSV3_FIELD_PROMPT, &request->prompt);
 	write_text(writer, DSV3_FIELD_INPUT, &request->input);
 	write_text(writer, DSV3_FIELD_SYSTEM, &request->system);

@@ -63,6 +63,7 @@ typedef struct Dsv3Request
 
 	bool stream;
 	int priority;
+	int cache_scope; /* with whom computed prefixes are shared */
 	int on_error;
 	int timeout_ms;          /* 0: none */
 	const char *traceparent; /* NULL: none */
@@ -75,6 +76,13 @@ enum
 	DSV3_GRAMMAR_IS_CHOICE = 1,
 	DSV3_GRAMMAR_IS_REGEX = 2,
 	DSV3_GRAMMAR_IS_EBNF = 3,
+};
+
+enum
+{
+	DSV3_CACHE_SCOPE_ROLE, /* the role's requests in this database */
+	DSV3_CACHE_SCOPE_DATABASE,
+	DSV3_CACHE_SCOPE_NONE,
 };
 
 typedef struct Dsv3Failure

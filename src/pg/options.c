@@ -208,6 +208,21 @@ set_on_error(Dsv3Request *request, const char *name, const JsonbValue *value)
 }
 
 static void
+set_cache_scope(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	char *text = get_string(name, value, "\"role\", \"database\" or \"none\"");
+
+	if (strcmp(text, "role") == 0)
+		request->cache_scope = DSV3_CACHE_SCOPE_ROLE;
+	else if (strcmp(text, "database") == 0)
+		request->cache_scope = DSV3_CACHE_SCOPE_DATABASE;
+	else if (strcmp(text, "none") == 0)
+		request->cache_scope = DSV3_CACHE_SCOPE_NONE;
+	else
+		wrong_type(name, "\"role\", \"database\" or \"none\"");
+}
+
+static void
 set_priority(Dsv3Request *request, const char *name, const JsonbValue *value)
 {
 	char *text = get_string(name, value, "\"interactive\" or \"batch\"");
@@ -344,6 +359,7 @@ static const struct
 	int functions;
 	OptionSetter set;
 } options_table[] = {
+	{"cache_scope", EVERYWHERE, set_cache_scope},
 	{"choices", TEXTS, set_choices},
 	{"grammar", TEXTS, set_grammar},
 	{"instruction", DSV3_OPTIONS_SCORE, set_instruction},

@@ -33,6 +33,7 @@ typedef struct Result
 	int order; /* how many had ended before */
 	Dsv3Finish finish;
 	uint32_t prompt_tokens;
+	uint32_t cached_tokens;
 	uint32_t output_tokens;
 	Dsv3Error error; /* sqlstate "" when DONE */
 } Result;
@@ -76,6 +77,7 @@ on_event(void *arg, const Dsv3Event *event)
 	{
 		result->finish = event->finish;
 		result->prompt_tokens = event->prompt_tokens;
+		result->cached_tokens = event->cached_tokens;
 		result->output_tokens = event->output_tokens;
 		result->logprob = event->logprob;
 		if (event->message_json)
@@ -205,6 +207,78 @@ expect_error(Rig *rig, Dsv3Request *request, const char *sqlstate, const char *m
 	assert_string_equal(result->error.sqlstate, sqlstate);
 	assert_non_null(strstr(result->error.message, message));
 	return result;
+}
+
+static inline Dsv3Request *
+logprob(uint64_t id, const char *prompt, const char *continuation)
+{
+	Dsv3Request *request = dsv3_request_new(id, DSV3_REQUEST_LOGPROB);
+
+	set(&request->prompt, prompt);
+	set(&request->continuation, continuation);
+	return request;
+}
+
+/* A request of any kind, made from a number: the same number, the same request. */
+static inline Dsv3Request *
+any_request(uint64_t id, uint64_t number)
+{
+	Dsv3Request *request;
+	char text[600];
+	int len = 0;
+	uint64_t r = number * UINT64_C(0x9E3779B97F4A7C15);
+
+	if (number % 11 == 3)
+		return logprob(id, "the same prompt",
+					   number % 2 ? "THE SAME PROMPT" : "something else that is longer than it was");
+	if (number % 5 == 0)
+		len = snprintf(text, sizeof(text), "/count %d", (int) (number % 40));
+	else if (number % 7 == 0)
+		len = snprintf(text, sizeof(text), "/think of %d", (int) number);
+	else
+	{
+		for (len = 0; len < (int) (r >> 20) % 500; len++)
+			text[len] = (char) ('a' + (number * 31 + (uint64_t) len * (number + 1)) % 26);
+		text[len] = '\0';
+	}
+	request = generate(id, text);
+	request->role = (uint32_t) (number % 3);
+	request->priority = number % 4 == 1;
+	request->stream = number % 2;
+	request->has_max_tokens = number % 3 == 0;
+	request->max_tokens = 1 + (uint32_t) (r >> 40) % 200;
+	if (number % 2)
+	{
+		request->sampling.temperature = 0.5 + (double) (number % 5) * 0.5;
+		request->sampling.seed = (int64_t) number;
+		request->sampling.top_p = number % 3 ? 1.0 : 0.95;
+		request->sampling.top_k = number % 9 == 0 ? 5 : 0;
+	}
+	if (number % 6 == 0)
+		request->sampling.repetition_penalty = 1.3;
+	if (number % 2 == 0)
+		request->has_logprobs = true;
+	if (number % 9 == 2)
+		set(&request->stops[request->n_stops++], "xy");
+	request->logprobs = number % 3;
+	return request;
+}
+
+static inline void
+expect_same(const Result *a, const Result *b)
+{
+	assert_int_equal(a->ends, 1);
+	assert_int_equal(b->ends, 1);
+	assert_string_equal(a->error.sqlstate, b->error.sqlstate);
+	assert_string_equal(a->error.message, b->error.message);
+	assert_int_equal(a->tokens.count, b->tokens.count);
+	if (a->tokens.count > 0)
+		assert_memory_equal(a->tokens.ids, b->tokens.ids, a->tokens.count * sizeof(int32_t));
+	assert_string_equal(a->text.data ? a->text.data : "", b->text.data ? b->text.data : "");
+	assert_string_equal(a->logprobs.data ? a->logprobs.data : "", b->logprobs.data ? b->logprobs.data : "");
+	assert_true(a->logprob == b->logprob);
+	assert_int_equal(a->finish, b->finish);
+	assert_int_equal(a->output_tokens, b->output_tokens);
 }
 
 #endif /* DSV3_TEST_RIG_H */

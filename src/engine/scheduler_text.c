@@ -1,0 +1,123 @@
+/*
+ * scheduler_text.c
+ *	  From request to sequence: encoding prompts, and answering what needs no step.
+ *
+ * With a text thread everything here but dsv3_text_prepare_all runs in it; without, in the running thread.
+ */
+#include "engine/at_once.h"
+#include "engine/scheduler_state.h"
+
+static bool
+send_at_once(Dsv3Scheduler *scheduler, const Job *job, Dsv3Error *err)
+{
+	Dsv3AtOnce answer = {0};
+	bool ok = dsv3_answer_at_once(scheduler->backend, job->request, &answer, err);
+
+	if (ok)
+	{
+		Dsv3Event event = {
+			.type = DSV3_FRAME_DONE,
+			.request = job->id,
+			.kind = job->request->kind,
+			.finish = DSV3_FINISH_STOP,
+			.text = answer.text.data,
+			.text_len = answer.text.len,
+			.tokens = answer.tokens.ids,
+			.n_tokens = answer.tokens.count,
+			.prompt_tokens = answer.n_tokens,
+		};
+
+		scheduler->options.emit(scheduler->options.arg, &event);
+	}
+	dsv3_at_once_free(&answer);
+	return ok;
+}
+
+/* Encode a job's prompt and pass it on, or answer it. The job is JOB_IN_TEXT and the caller's. */
+static void
+prepare_job(Dsv3Scheduler *scheduler, Job *job)
+{
+	Dsv3Error err;
+
+	if (dsv3_is_at_once(job->request->kind))
+	{
+		if (send_at_once(scheduler, job, &err))
+		{
+			atomic_fetch_add(&scheduler->n_done, 1);
+			dsv3_job_forget(scheduler, job);
+		}
+		else
+			dsv3_job_fail(scheduler, job, &err);
+		return;
+	}
+	job->seq = dsv3_sequence_open(scheduler->backend, job->request, (size_t) scheduler->context,
+								  scheduler->kv_limited, &err);
+	job->request = NULL;
+	if (job->seq == NULL)
+	{
+		dsv3_job_fail(scheduler, job, &err);
+		return;
+	}
+	atomic_fetch_add(&scheduler->n_prompt_tokens, job->seq->n_prompt);
+	pthread_mutex_lock(&scheduler->lock);
+	job->place = JOB_READY;
+	scheduler->woken = true;
+	pthread_cond_signal(&scheduler->wake);
+	pthread_mutex_unlock(&scheduler->lock);
+}
+
+/* The next job to encode: interactive first. Call with the lock held. */
+static Job *
+next_text_job(Dsv3Scheduler *scheduler)
+{
+	Job *found = NULL;
+
+	for (Job *job = scheduler->jobs; job; job = job->next)
+	{
+		if (job->place == JOB_TEXT && !job->cancelled && (found == NULL || job->priority < found->priority))
+			found = job;
+	}
+	if (found)
+		found->place = JOB_IN_TEXT;
+	return found;
+}
+
+void *
+dsv3_text_main(void *arg)
+{
+	Dsv3Scheduler *scheduler = arg;
+
+	pthread_mutex_lock(&scheduler->lock);
+	while (!scheduler->stop)
+	{
+		Job *job = next_text_job(scheduler);
+
+		if (job == NULL)
+		{
+			pthread_cond_wait(&scheduler->text_wake, &scheduler->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&scheduler->lock);
+		prepare_job(scheduler, job);
+		pthread_mutex_lock(&scheduler->lock);
+	}
+	pthread_mutex_unlock(&scheduler->lock);
+	return NULL;
+}
+
+/* Without a text thread: encode everything that arrived. */
+void
+dsv3_text_prepare_all(Dsv3Scheduler *scheduler)
+{
+	for (;;)
+	{
+		Job *job;
+
+		pthread_mutex_lock(&scheduler->lock);
+		job = next_text_job(scheduler);
+		pthread_mutex_unlock(&scheduler->lock);
+		if (job == NULL)
+			return;
+		prepare_job(scheduler, job);
+	}
+}
