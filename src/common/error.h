@@ -19,6 +19,7 @@
 #define DSV3_ERR_INVALID_JSON      "22032"
 #define DSV3_ERR_TOO_LARGE         "54000" /* program limit exceeded */
 #define DSV3_ERR_OUT_OF_MEMORY     "53200"
+#define DSV3_ERR_DISK_FULL         "53100"
 #define DSV3_ERR_QUEUE_FULL        "53000" /* insufficient resources */
 #define DSV3_ERR_LIMIT_EXCEEDED    "53400" /* configuration limit exceeded */
 #define DSV3_ERR_CANCELLED         "57014"

@@ -8,7 +8,7 @@
  *	- seccomp (through libseccomp) lets an explicit list of system calls pass. Writing is tied to standard error, the socket
  *	  and the wake-up descriptor; memory cannot become executable; clone makes threads only. Everything else traps: the
  *	  handler of SIGSYS logs the call's name and exits with status 1 (never by a signal, see guard.h).
- *	- Landlock leaves read access below the model directory and nothing else, no TCP port, no signal to others. The list
+ *	- Landlock leaves read access to the pack or below the model directory and nothing else, no TCP port, no signal to others. The list
  *	  above already has no call that opens a file; this fence is for the day when it has one.
  *
  * Both must hold for threads that exist already. seccomp does that itself (TSYNC). Landlock restricts the calling thread
@@ -32,6 +32,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,8 +90,8 @@ make_rules(const char *model_path)
 {
 	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 	LandlockRules rules = {.fs = LANDLOCK_FS_V1};
-	struct landlock_path_beneath_attr below = {.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE |
-																 LANDLOCK_ACCESS_FS_READ_DIR};
+	struct landlock_path_beneath_attr below = {.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE};
+	struct stat st;
 	int fd;
 
 	if (abi < 1)
@@ -108,11 +109,14 @@ make_rules(const char *model_path)
 	fd = (int) syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0);
 	if (fd < 0)
 		return -1;
-	below.parent_fd = open(model_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	below.parent_fd = open(model_path, O_PATH | O_CLOEXEC);
 	if (below.parent_fd >= 0)
 	{
+		/* a file has no right of this kind to give */
+		if (fstat(below.parent_fd, &st) == 0 && S_ISDIR(st.st_mode))
+			below.allowed_access |= LANDLOCK_ACCESS_FS_READ_DIR;
 		if (syscall(SYS_landlock_add_rule, fd, LANDLOCK_RULE_PATH_BENEATH, &below, 0) != 0)
-			dsv3_log(DSV3_WARNING, "the sandbox has no access to the model directory: %s", strerror(errno));
+			dsv3_log(DSV3_WARNING, "the sandbox has no access to the model: %s", strerror(errno));
 		close(below.parent_fd);
 	}
 	return fd;

@@ -15,9 +15,8 @@
 
 #include "model/convert.h"
 #include "model/digest.h"
+#include "model/pack.h"
 #include "model/weights.h"
-
-#define FP8_BLOCK 128
 
 typedef struct Job
 {
@@ -182,57 +181,61 @@ advise(const Dsv3Checkpoint *cp, int advice)
 
 typedef struct Totals
 {
-	const Dsv3CheckpointOptions *options;
-	int64_t bytes;                 /* all matrices */
-	int64_t expert_bytes;          /* routed experts among them */
+	int64_t bytes;           /* all matrices */
+	int64_t expert_bytes;    /* routed experts among them */
 	bool seen[DSV3_N_TYPES]; /* types of the matrices inside layers */
 } Totals;
-
-static int64_t
-weight_bytes(const Dsv3CheckpointOptions *options, Dsv3MatrixRole role, const Dsv3Weight *w)
-{
-	int64_t n = (int64_t) w->out * w->in;
-
-	if (w->type == DSV3_TYPE_INT8)
-		return (int64_t) options->packer->bytes(role, w->out, w->in);
-	if (w->type == DSV3_TYPE_FP8)
-		return n +
-			   (int64_t) ((w->out + FP8_BLOCK - 1) / FP8_BLOCK) * ((w->in + FP8_BLOCK - 1) / FP8_BLOCK) * 4;
-	return n * (int64_t) dsv3_type_bytes(w->type);
-}
 
 static void
 total_visit(void *context, Dsv3MatrixRole role, Dsv3Weight *weight)
 {
 	Totals *totals = context;
-	int64_t bytes = weight_bytes(totals->options, role, weight);
+	int64_t bytes = dsv3_weight_bytes(weight);
 
 	totals->bytes += bytes;
 	if (role == DSV3_MATRIX_EXPERT)
 		totals->expert_bytes += bytes;
-	if (role != DSV3_MATRIX_EMBED && role != DSV3_MATRIX_HEAD)
+	/* the latent expansion cannot have every type; what the others have counts */
+	if (role != DSV3_MATRIX_EMBED && role != DSV3_MATRIX_HEAD && role != DSV3_MATRIX_KV_B)
 		totals->seen[weight->type] = true;
+}
+
+/* One name for the types seen: the only one, in a pack all of them ("int8+bf16"), else "mixed". */
+static void
+name_weights(char *name, size_t size, const bool *seen, bool pack)
+{
+	static const char *const names[DSV3_N_TYPES] = {"f32", "bf16", "f16", "fp8", "int8", "int4", "int6"};
+	size_t used = 0;
+	int n_seen = 0;
+
+	for (int i = DSV3_N_TYPES; i-- > 0;)
+	{
+		if (seen[i])
+			used += (size_t) snprintf(name + used, size - used, "%s%s", n_seen++ ? "+" : "", names[i]);
+		if (used >= size)
+			break;
+	}
+	if (n_seen > 1 && (!pack || used >= size))
+		snprintf(name, size, "mixed");
 }
 
 static void
 fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
 {
-	static const char *const names[] = {"f32", "bf16", "f16", "fp8", "int8", "int4", "int6"};
 	const Dsv3Config *config = &cp->config;
 	Dsv3CheckpointInfo *info = &cp->info;
 	Dsv3WeightCounts unused = dsv3_weights_count_unused(config, cp->files);
 	Dsv3ParamCounts counts;
-	Totals totals = {.options = options};
+	Totals totals = {0};
 	int64_t embed;
 	int64_t head;
-	int n_seen = 0;
 
 	dsv3_config_count(config, &counts);
 	info->params_total = counts.total;
 	info->params_active = counts.active;
 	dsv3_weights_visit(&cp->weights, &cp->config, total_visit, &totals);
-	embed = weight_bytes(options, DSV3_MATRIX_EMBED, &cp->weights.embed);
-	head = weight_bytes(options, DSV3_MATRIX_HEAD, &cp->weights.head);
+	embed = dsv3_weight_bytes(&cp->weights.embed);
+	head = dsv3_weight_bytes(&cp->weights.head);
 	info->weight_bytes = totals.bytes + (counts.router + counts.vectors) * 4;
 	if (config->tie_word_embeddings && cp->weights.head.data != cp->weights.embed.data)
 		info->weight_bytes += head;
@@ -241,18 +244,10 @@ fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
 							(counts.router + counts.vectors) * 4;
 	if (config->n_routed_experts > 0)
 		info->bytes_per_token += totals.expert_bytes / config->n_routed_experts * config->n_experts_per_token;
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-	{
-		if (totals.seen[i])
-		{
-			n_seen++;
-			snprintf(info->weights, sizeof(info->weights), "%s", names[i]);
-		}
-	}
+	name_weights(info->weights, sizeof(info->weights), totals.seen, cp->files->pack);
 	if (options->weights == DSV3_WEIGHTS_INT8)
 		snprintf(info->weights, sizeof(info->weights), "int8");
-	else if (n_seen != 1)
-		snprintf(info->weights, sizeof(info->weights), "mixed");
+	info->codes = totals.seen[DSV3_TYPE_INT8] || cp->weights.head.type == DSV3_TYPE_INT8;
 	info->arena_bytes = cp->arena->bytes;
 	info->n_files = cp->files->n_files;
 	info->n_tensors = cp->files->n_tensors;
@@ -263,12 +258,22 @@ fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
 static bool
 open_parts(Dsv3Checkpoint *cp, const char *model_dir, const Dsv3CheckpointOptions *options, Dsv3Error *err)
 {
-	if (!dsv3_config_open(&cp->config, model_dir, err) || !dsv3_tensors_open(cp->files, model_dir, err))
+	bool pack = dsv3_pack_is(model_dir);
+
+	if (pack && options->weights != DSV3_WEIGHTS_STORED)
+	{
+		dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "a pack cannot be opened with weights as %s",
+				   mode_name(options->weights));
+		return dsv3_error_hint(err, "Its weights are used as they were packed: weights \"stored\".");
+	}
+	if (!dsv3_config_open(&cp->config, model_dir, err) ||
+		!(pack ? dsv3_pack_tensors(cp->files, model_dir, cp->info.digest, err)
+			   : dsv3_tensors_open(cp->files, model_dir, err)))
 		return false;
 	for (int i = 0; i < cp->files->n_files; i++)
 		cp->info.mapped_bytes += cp->files->files[i].size;
-	if (!dsv3_weights_resolve(&cp->weights, &cp->config, cp->files, cp->arena, options->check_only, err) ||
-		!dsv3_model_digest(cp->info.digest, model_dir, cp->files, err))
+	if (!dsv3_weights_resolve(&cp->weights, &cp->config, cp->files, cp->arena, options, err) ||
+		(!pack && !dsv3_model_digest(cp->info.digest, model_dir, cp->files, err)))
 		return false;
 	if (!options->check_only)
 	{

@@ -1,11 +1,11 @@
 /*
  * checkpoint.h
- *	  A Hugging Face model directory, opened: its configuration and every tensor the forward pass needs, resolved by name,
- *	  checked for shape, and in the form the kernels take.
+ *	  A Hugging Face model directory or a pack, opened: its configuration and every tensor the forward pass needs, resolved by
+ *	  name, checked for shape, and in the form the kernels take.
  *
  * In the stored mode matrices are used in place: Dsv3Weight.data points into the read-only mapping of the safetensors
- * file (a tensor that the file puts at an odd address is copied, so data is always aligned for its type). In the other
- * modes every matrix that is not stored so already is converted once into anonymous memory, 64-byte aligned. Vectors (norms, biases, router
+ * file (a tensor that the file puts at an odd address is copied, so data is always aligned for its type). A pack has only this
+ * mode, and its vectors too are used in place. In the other modes every matrix that is not stored so already is converted once into anonymous memory, 64-byte aligned. Vectors (norms, biases, router
  * bias) and router matrices are always F32 in memory and are checked to be finite. All memory belongs to the
  * checkpoint; nothing in it changes after opening, so any number of threads may read it.
  */
@@ -72,6 +72,18 @@ typedef enum Dsv3MatrixRole
 	DSV3_MATRIX_EXPERT,
 } Dsv3MatrixRole;
 
+/* One tensor of the model, whatever form its files have. The name is the one of a plain checkpoint with its experts one by one,
+ * "model.layers.0.mlp.experts.3.up_proj.weight"; a tied output matrix comes as "lm_head.weight" too. */
+typedef struct Dsv3Part
+{
+	const char *name;
+	Dsv3MatrixRole role; /* of a matrix */
+	Dsv3Weight matrix;   /* data == NULL: it is a vector or a router */
+	const float *vector; /* [dims[0]] or, for a router, [dims[0], dims[1]]; NULL with check_only */
+	int n_dims;
+	int64_t dims[2];
+} Dsv3Part;
+
 /*
  * How the INT8 mode packs matrices; the layout is the kernels' business. bytes() says how much memory a packed [out, in]
  * matrix takes, or 0 to leave this role as stored. pack() gets the stored matrix (any type but INT8, aligned data) and
@@ -94,12 +106,17 @@ typedef struct Dsv3CheckpointOptions
 	Dsv3ParallelFor parallel; /* NULL: convert on the calling thread */
 	void *parallel_context;
 	bool check_only; /* resolve and check everything, but leave router NULL and convert nothing (inspect) */
+	/* NULL, or called for every tensor in the order of the computation, as stored. Everything but the name stays valid until
+	 * the checkpoint is closed. False with *err ends the opening. */
+	bool (*part)(void *context, const Dsv3Part *part, Dsv3Error *err);
+	void *part_context;
 } Dsv3CheckpointOptions;
 
 typedef struct Dsv3CheckpointInfo
 {
 	char digest[65];  /* see digest.c for what it covers */
 	char weights[16]; /* as Dsv3ModelInfo.weights */
+	bool codes;       /* some matrix is INT8: activations need codes */
 	int64_t
 		params_total; /* of the main model; MTP layers and ignored tensors not counted, a tied head once */
 	int64_t
@@ -124,7 +141,7 @@ typedef struct Dsv3Checkpoint
 } Dsv3Checkpoint;
 
 /*
- * Open a model directory. NULL and *err on any problem, naming the file, the tensor and the reason: 58P01 a file is
+ * Open a model directory or a pack. NULL and *err on any problem, naming the file, the tensor and the reason: 58P01 a file is
  * missing, 58030 it cannot be read, XX001 it is damaged or contradicts itself, 0A000 it is sound but of an unsupported kind,
  * 53200 the mode needs more memory than there is.
  */

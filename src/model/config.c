@@ -490,9 +490,9 @@ dsv3_config_open(Dsv3Config *config, const char *model_dir, Dsv3Error *err)
 	if (json == NULL)
 	{
 		if (err && strcmp(err->sqlstate, DSV3_ERR_NO_FILE) == 0)
-			dsv3_error_hint(
-				err,
-				"A model is a Hugging Face directory with config.json, tokenizer files and *.safetensors.");
+			dsv3_error_hint(err, "A model is a Hugging Face directory with config.json, tokenizer files and "
+								 "*.safetensors, or a "
+								 "pack.");
 		return false;
 	}
 	memset(&generation_err, 0, sizeof(generation_err));

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "kernels/quant.h"
+
 #define PIECE 128 /* columns of an FP8 block */
 
 uint16_t
@@ -23,6 +25,19 @@ size_t
 dsv3_type_bytes(Dsv3Type type)
 {
 	return type == DSV3_TYPE_F32 ? 4 : type == DSV3_TYPE_FP8 ? 1 : 2;
+}
+
+int64_t
+dsv3_weight_bytes(const Dsv3Weight *weight)
+{
+	int64_t n = (int64_t) weight->out * weight->in;
+
+	if (dsv3_type_is_packed(weight->type))
+		return (int64_t) dsv3_packed_bytes(weight->type, weight->out, weight->in);
+	n *= (int64_t) dsv3_type_bytes(weight->type);
+	if (weight->type == DSV3_TYPE_FP8)
+		n += (int64_t) ((weight->out + PIECE - 1) / PIECE) * ((weight->in + PIECE - 1) / PIECE) * 4;
+	return n;
 }
 
 void

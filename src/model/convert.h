@@ -27,4 +27,7 @@ extern void dsv3_weight_convert(const Dsv3Weight *weight, Dsv3Type type, void *d
 /* Bytes of one number. Not for INT8. */
 extern size_t dsv3_type_bytes(Dsv3Type type);
 
+/* Bytes of a matrix of any type, FP8 with its scales. */
+extern int64_t dsv3_weight_bytes(const Dsv3Weight *weight);
+
 #endif /* DSV3_CONVERT_H */

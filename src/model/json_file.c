@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/packfile.h"
+
 /* Bytes of the well-formed UTF-8 character at p, 0 when there is none. */
 static size_t
 utf8_character(const unsigned char *p)
@@ -119,8 +121,11 @@ dsv3_read_file(const char *dir, const char *name, int64_t max_bytes, size_t *len
 	size_t done = 0;
 	char *text;
 	char shown[DSV3_SHOWN_NAME];
-	int fd = dsv3_open_regular(dir, name, max_bytes, &size, err);
+	int fd;
 
+	if (dsv3_pack_is(dir))
+		return dsv3_pack_read_file(dir, name, max_bytes, len, err);
+	fd = dsv3_open_regular(dir, name, max_bytes, &size, err);
 	if (fd < 0)
 		return NULL;
 	text = malloc((size_t) size + 1);

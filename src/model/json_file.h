@@ -1,6 +1,6 @@
 /*
  * json_file.h
- *	  Small files of a model directory, read whole with a size limit, and JSON objects read key by key.
+ *	  Small files of a model, read whole with a size limit, and JSON objects read key by key.
  *
  * A Dsv3JsonReader keeps the first problem it meets: after that every getter returns its default and changes nothing, so
  * that a caller can read all keys in a row and look at `failed` once. Messages name the file, the key and the reason.
@@ -31,7 +31,8 @@ extern const char *dsv3_shown_name(char buf[DSV3_SHOWN_NAME], const char *name);
 extern int
 dsv3_open_regular(const char *dir, const char *name, int64_t max_bytes, int64_t *size, Dsv3Error *err);
 
-/* Read dir/name whole: malloc'd, zero-terminated, *len without the terminator. NULL and *err as above. */
+/* Read dir/name whole, or the file of that name in a pack: malloc'd, zero-terminated, *len without the terminator. NULL
+ * and *err as above. */
 extern char *
 dsv3_read_file(const char *dir, const char *name, int64_t max_bytes, size_t *len, Dsv3Error *err);
 

@@ -87,7 +87,7 @@ dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *er
 	if (!(model->checkpoint = dsv3_checkpoint_open(path, &checkpoint, err)))
 		goto failed;
 	model->config = &model->checkpoint->config;
-	model->codes = options->weights == DSV3_WEIGHTS_INT8;
+	model->codes = model->checkpoint->info.codes;
 
 	row_bytes = dsv3_scratch_row_bytes(model);
 	model->max_rows = SCRATCH_BYTES / row_bytes;

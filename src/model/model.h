@@ -45,7 +45,7 @@ typedef struct Dsv3ModelInfo
 	char architecture[64]; /* "DeepseekV3ForCausalLM" */
 	char digest
 		[65]; /* SHA-256 of config and tensor bytes' directory, lower-case hex; see model.c for what it covers */
-	char weights[16]; /* "f32", "bf16", "f16", "fp8", "int8", "mixed" */
+	char weights[16]; /* "f32", "bf16", "f16", "fp8", "int8", "mixed"; of a pack several, joined by '+' */
 	char isa[16];     /* the ops table in use */
 	int vocab_size;
 	int hidden_size;
@@ -64,8 +64,8 @@ typedef struct Dsv3ModelInfo
 	int32_t bos_id; /* -1: none */
 } Dsv3ModelInfo;
 
-/* Open a Hugging Face directory. NULL and *err on any problem; a hostile file is refused with the file, the tensor and
- * the reason. The directory's files stay mapped read-only until close. */
+/* Open a Hugging Face directory or a pack. NULL and *err on any problem; a hostile file is refused with the file, the tensor
+ * and the reason. The files stay mapped read-only until close. */
 extern Dsv3Model *dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *err);
 extern void dsv3_model_close(Dsv3Model *model);
 extern const Dsv3ModelInfo *dsv3_model_info(const Dsv3Model *model);

@@ -31,6 +31,7 @@ typedef enum Dsv3Dtype
 	DSV3_DTYPE_BF16,
 	DSV3_DTYPE_F16,
 	DSV3_DTYPE_F8_E4M3,
+	DSV3_DTYPE_INT8,  /* panels of 8-bit groups (kernels/int8.h), only in packs */
 	DSV3_DTYPE_OTHER, /* known to the format, of no use as a weight here */
 } Dsv3Dtype;
 
@@ -59,6 +60,7 @@ typedef struct Dsv3Tensor
 
 typedef struct Dsv3TensorFiles
 {
+	bool pack;             /* the one file is a pack (pack.h): names are canonical, vectors F32 and checked */
 	Dsv3TensorFile *files; /* in order of name */
 	int n_files;
 	Dsv3Tensor **by_name; /* tensors that count, in order of name: with an index those it places */

@@ -5,6 +5,9 @@
  * One Resolver carries what every lookup needs and keeps the first problem: after it all lookups do nothing, so the code
  * below reads like the list of tensors it is. A matrix stored as FP8 brings X.weight_scale_inv, wherever the index
  * has put it. Experts are looked for fused (experts.gate_up_proj, experts.down_proj) and then one by one.
+ *
+ * A pack has the names of a plain checkpoint. Its matrices may have types that only products can read; its vectors are
+ * used where they are and were checked when it was made, so that opening reads none of them.
  */
 #include "model/weights.h"
 
@@ -25,7 +28,7 @@ typedef struct Resolver
 	const Dsv3Config *config;
 	const Dsv3TensorFiles *files;
 	Dsv3Arena *arena;
-	bool check_only;
+	const Dsv3CheckpointOptions *options;
 	Dsv3Error *err;
 	bool failed;
 	const char *body;  /* prefix of the layers: "model." */
@@ -99,9 +102,17 @@ find_shaped(Resolver *r, const char *name, int n_dims, int64_t d0, int64_t d1, i
 	return t;
 }
 
+/* What a tensor is used for decides which types will do. */
+typedef enum Use
+{
+	USE_VECTOR,  /* widened to F32 */
+	USE_ROWS,    /* rows are decoded one by one: no panels */
+	USE_PRODUCT, /* every type */
+} Use;
+
 /* The kernel type of a stored tensor; fails for one that cannot be used. */
 static bool
-weight_type(Resolver *r, const Dsv3Tensor *t, bool fp8_allowed, Dsv3Type *type)
+weight_type(Resolver *r, const Dsv3Tensor *t, Use use, Dsv3Type *type)
 {
 	switch (t->dtype)
 	{
@@ -116,7 +127,12 @@ weight_type(Resolver *r, const Dsv3Tensor *t, bool fp8_allowed, Dsv3Type *type)
 			return true;
 		case DSV3_DTYPE_F8_E4M3:
 			*type = DSV3_TYPE_FP8;
-			if (fp8_allowed)
+			if (use != USE_VECTOR)
+				return true;
+			break;
+		case DSV3_DTYPE_INT8:
+			*type = DSV3_TYPE_INT8;
+			if (use == USE_PRODUCT)
 				return true;
 			break;
 		case DSV3_DTYPE_OTHER:
@@ -125,8 +141,32 @@ weight_type(Resolver *r, const Dsv3Tensor *t, bool fp8_allowed, Dsv3Type *type)
 	r->failed = true;
 	dsv3_tensor_error(r->err, DSV3_ERR_UNSUPPORTED, t->file->name, t->name,
 					  "has dtype %s, which is not supported %s", t->dtype_name,
-					  fp8_allowed ? "for a matrix" : "here");
+					  use == USE_PRODUCT ? "for a matrix" : "here");
 	return false;
+}
+
+/* Hand a tensor found under `name` to the options' function, under the name a plain checkpoint has for it. */
+static void
+tell(Resolver *r, Dsv3Part *part, const char *name)
+{
+	char plain[MAX_NAME + 8];
+
+	if (r->failed || r->options->part == NULL)
+		return;
+	if (strncmp(name, r->body, strlen(r->body)) == 0)
+		snprintf(plain, sizeof(plain), "%s%s", prefixes[0].body, name + strlen(r->body));
+	else
+		snprintf(plain, sizeof(plain), "%s", name + strlen(r->outer));
+	part->name = plain;
+	if (!r->options->part(r->options->part_context, part, r->err))
+		r->failed = true;
+}
+
+static void
+tell_matrix(Resolver *r, Dsv3MatrixRole role, const Dsv3Weight *weight, const char *name)
+{
+	tell(r, &(Dsv3Part){.role = role, .matrix = *weight, .n_dims = 2, .dims = {weight->out, weight->in}},
+		 name);
 }
 
 /*
@@ -141,11 +181,13 @@ widen_tensor(Resolver *r, const Dsv3Tensor *t)
 	Dsv3Type type;
 	float piece[256];
 
-	if (t == NULL || !weight_type(r, t, false, &type))
+	if (t == NULL || !weight_type(r, t, USE_VECTOR, &type))
 		return NULL;
+	if (r->files->pack && type == DSV3_TYPE_F32)
+		return (const float *) (const void *) t->data;
 	n = (size_t) t->bytes / dsv3_type_bytes(type);
-	out = r->check_only ? NULL : dsv3_arena_alloc(r->arena, n * sizeof(float), r->err);
-	if (!r->check_only && out == NULL)
+	out = r->options->check_only ? NULL : dsv3_arena_alloc(r->arena, n * sizeof(float), r->err);
+	if (!r->options->check_only && out == NULL)
 	{
 		r->failed = true;
 		return NULL;
@@ -176,7 +218,7 @@ aligned(Resolver *r, const Dsv3Tensor *t, Dsv3Type type)
 {
 	void *copy;
 
-	if (r->check_only || (uintptr_t) t->data % dsv3_type_bytes(type) == 0)
+	if (r->options->check_only || (uintptr_t) t->data % dsv3_type_bytes(type) == 0)
 		return t->data;
 	copy = dsv3_arena_alloc(r->arena, (size_t) t->bytes, r->err);
 	if (copy == NULL)
@@ -195,11 +237,12 @@ blocks(int64_t n)
 
 /* The matrix `name` (with ".weight"), [out, in]. */
 static void
-find_matrix(Resolver *r, Dsv3Weight *weight, int64_t out, int64_t in, const char *name)
+find_matrix(Resolver *r, Dsv3MatrixRole role, Dsv3Weight *weight, int64_t out, int64_t in, const char *name)
 {
 	const Dsv3Tensor *t = find_shaped(r, name, 2, out, in, 0);
+	Use use = role == DSV3_MATRIX_EMBED || role == DSV3_MATRIX_KV_B ? USE_ROWS : USE_PRODUCT;
 
-	if (t == NULL || !weight_type(r, t, true, &weight->type))
+	if (t == NULL || !weight_type(r, t, use, &weight->type))
 		return;
 	weight->data = aligned(r, t, weight->type);
 	weight->out = (int32_t) out;
@@ -211,15 +254,16 @@ find_matrix(Resolver *r, Dsv3Weight *weight, int64_t out, int64_t in, const char
 		snprintf(scales, sizeof(scales), "%s_scale_inv", name);
 		weight->scales = widen_tensor(r, find_shaped(r, scales, 2, blocks(out), blocks(in), 0));
 	}
+	tell_matrix(r, role, weight, name);
 }
 
-static void matrix(Resolver *r, Dsv3Weight *weight, int64_t out, int64_t in, const char *fmt, ...)
-	__attribute__((format(printf, 5, 6)));
+static void matrix(Resolver *r, Dsv3MatrixRole role, Dsv3Weight *weight, int64_t out, int64_t in,
+				   const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 static const float *
 vector(Resolver *r, int64_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 static void
-matrix(Resolver *r, Dsv3Weight *weight, int64_t out, int64_t in, const char *fmt, ...)
+matrix(Resolver *r, Dsv3MatrixRole role, Dsv3Weight *weight, int64_t out, int64_t in, const char *fmt, ...)
 {
 	char name[MAX_NAME];
 	va_list ap;
@@ -227,7 +271,17 @@ matrix(Resolver *r, Dsv3Weight *weight, int64_t out, int64_t in, const char *fmt
 	va_start(ap, fmt);
 	make_name(name, fmt, ap);
 	va_end(ap);
-	find_matrix(r, weight, out, in, name);
+	find_matrix(r, role, weight, out, in, name);
+}
+
+/* A tensor of floats, n_dims 1 or 2, widened. */
+static const float *
+find_vector(Resolver *r, int n_dims, int64_t d0, int64_t d1, const char *name)
+{
+	const float *numbers = widen_tensor(r, find_shaped(r, name, n_dims, d0, d1, 0));
+
+	tell(r, &(Dsv3Part){.vector = numbers, .n_dims = n_dims, .dims = {d0, d1}}, name);
+	return numbers;
 }
 
 static const float *
@@ -239,18 +293,32 @@ vector(Resolver *r, int64_t n, const char *fmt, ...)
 	va_start(ap, fmt);
 	make_name(name, fmt, ap);
 	va_end(ap);
-	return widen_tensor(r, find_shaped(r, name, 1, n, 0, 0));
+	return find_vector(r, 1, n, 0, name);
 }
 
 /* A SwiGLU block under prefix ("model.layers.0.mlp"). */
 static void
-find_mlp(Resolver *r, Dsv3Mlp *mlp, int64_t width, const char *prefix)
+find_mlp(Resolver *r, Dsv3MatrixRole role, Dsv3Mlp *mlp, int64_t width, const char *prefix)
 {
 	int64_t h = r->config->hidden_size;
 
-	matrix(r, &mlp->gate, width, h, "%s.gate_proj.weight", prefix);
-	matrix(r, &mlp->up, width, h, "%s.up_proj.weight", prefix);
-	matrix(r, &mlp->down, h, width, "%s.down_proj.weight", prefix);
+	matrix(r, role, &mlp->gate, width, h, "%s.gate_proj.weight", prefix);
+	matrix(r, role, &mlp->up, width, h, "%s.up_proj.weight", prefix);
+	matrix(r, role, &mlp->down, h, width, "%s.down_proj.weight", prefix);
+}
+
+/* The parts of an expert found fused under prefix ("model.layers.1.mlp.experts.0"). */
+static void
+tell_expert(Resolver *r, const Dsv3Mlp *mlp, const char *prefix)
+{
+	char name[MAX_NAME + 32];
+
+	snprintf(name, sizeof(name), "%s.gate_proj.weight", prefix);
+	tell_matrix(r, DSV3_MATRIX_EXPERT, &mlp->gate, name);
+	snprintf(name, sizeof(name), "%s.up_proj.weight", prefix);
+	tell_matrix(r, DSV3_MATRIX_EXPERT, &mlp->up, name);
+	snprintf(name, sizeof(name), "%s.down_proj.weight", prefix);
+	tell_matrix(r, DSV3_MATRIX_EXPERT, &mlp->down, name);
 }
 
 /* One expert's [out, in] slice of a fused tensor, starting at row `first` of the rows_per_expert of expert e. */
@@ -276,7 +344,8 @@ find_fused(Resolver *r, Dsv3Weight *whole, int64_t n, int64_t rows, int64_t in, 
 	const Dsv3Tensor *t = find_shaped(r, name, 3, n, rows, in);
 
 	memset(whole, 0, sizeof(*whole));
-	if (t == NULL || !weight_type(r, t, true, &whole->type))
+	/* the format of a pack has no tensor of three dimensions */
+	if (t == NULL || !weight_type(r, t, USE_ROWS, &whole->type))
 		return;
 	whole->in = (int32_t) in;
 	whole->data = aligned(r, t, whole->type);
@@ -316,6 +385,8 @@ find_fused_experts(Resolver *r, Dsv3LayerWeights *layer, const char *prefix)
 		slice(&layer->experts[e].gate, &gate_up, e, 2 * width, 0, width);
 		slice(&layer->experts[e].up, &gate_up, e, 2 * width, width, width);
 		slice(&layer->experts[e].down, &down, e, c->hidden_size, 0, c->hidden_size);
+		snprintf(name, sizeof(name), "%s.experts.%d", prefix, e);
+		tell_expert(r, &layer->experts[e], name);
 	}
 }
 
@@ -326,7 +397,7 @@ find_moe(Resolver *r, Dsv3LayerWeights *layer, const char *prefix)
 	char name[MAX_NAME];
 
 	snprintf(name, sizeof(name), "%s.gate.weight", prefix);
-	layer->router = widen_tensor(r, find_shaped(r, name, 2, c->n_routed_experts, c->hidden_size, 0));
+	layer->router = find_vector(r, 2, c->n_routed_experts, c->hidden_size, name);
 	if (!c->is_v2)
 		layer->router_bias = vector(r, c->n_routed_experts, "%s.gate.e_score_correction_bias", prefix);
 	if (r->failed)
@@ -346,13 +417,14 @@ find_moe(Resolver *r, Dsv3LayerWeights *layer, const char *prefix)
 		for (int e = 0; e < c->n_routed_experts && !r->failed; e++)
 		{
 			snprintf(name, sizeof(name), "%s.experts.%d", prefix, e);
-			find_mlp(r, &layer->experts[e], c->moe_intermediate_size, name);
+			find_mlp(r, DSV3_MATRIX_EXPERT, &layer->experts[e], c->moe_intermediate_size, name);
 		}
 	}
 	if (c->n_shared_experts > 0)
 	{
 		snprintf(name, sizeof(name), "%s.shared_experts", prefix);
-		find_mlp(r, &layer->shared, (int64_t) c->n_shared_experts * c->moe_intermediate_size, name);
+		find_mlp(r, DSV3_MATRIX_MLP, &layer->shared, (int64_t) c->n_shared_experts * c->moe_intermediate_size,
+				 name);
 	}
 }
 
@@ -365,22 +437,23 @@ find_attention(Resolver *r, Dsv3LayerWeights *layer, const char *prefix)
 	int64_t latent = c->kv_lora_rank;
 
 	if (c->q_lora_rank == 0)
-		matrix(r, &layer->q, q_rows, h, "%s.q_proj.weight", prefix);
+		matrix(r, DSV3_MATRIX_Q, &layer->q, q_rows, h, "%s.q_proj.weight", prefix);
 	else
 	{
-		matrix(r, &layer->q_a, c->q_lora_rank, h, "%s.q_a_proj.weight", prefix);
+		matrix(r, DSV3_MATRIX_Q, &layer->q_a, c->q_lora_rank, h, "%s.q_a_proj.weight", prefix);
 		if (c->attention_bias)
 			layer->q_a_bias = vector(r, c->q_lora_rank, "%s.q_a_proj.bias", prefix);
 		layer->q_a_norm = vector(r, c->q_lora_rank, "%s.q_a_layernorm.weight", prefix);
-		matrix(r, &layer->q_b, q_rows, c->q_lora_rank, "%s.q_b_proj.weight", prefix);
+		matrix(r, DSV3_MATRIX_Q, &layer->q_b, q_rows, c->q_lora_rank, "%s.q_b_proj.weight", prefix);
 	}
-	matrix(r, &layer->kv_a, latent + c->qk_rope_dim, h, "%s.kv_a_proj_with_mqa.weight", prefix);
+	matrix(r, DSV3_MATRIX_KV_A, &layer->kv_a, latent + c->qk_rope_dim, h, "%s.kv_a_proj_with_mqa.weight",
+		   prefix);
 	if (c->attention_bias)
 		layer->kv_a_bias = vector(r, latent + c->qk_rope_dim, "%s.kv_a_proj_with_mqa.bias", prefix);
 	layer->kv_a_norm = vector(r, latent, "%s.kv_a_layernorm.weight", prefix);
-	matrix(r, &layer->kv_b, (int64_t) c->n_heads * (c->qk_nope_dim + c->v_dim), latent, "%s.kv_b_proj.weight",
-		   prefix);
-	matrix(r, &layer->o, h, (int64_t) c->n_heads * c->v_dim, "%s.o_proj.weight", prefix);
+	matrix(r, DSV3_MATRIX_KV_B, &layer->kv_b, (int64_t) c->n_heads * (c->qk_nope_dim + c->v_dim), latent,
+		   "%s.kv_b_proj.weight", prefix);
+	matrix(r, DSV3_MATRIX_O, &layer->o, h, (int64_t) c->n_heads * c->v_dim, "%s.o_proj.weight", prefix);
 	if (c->attention_bias)
 		layer->o_bias = vector(r, h, "%s.o_proj.bias", prefix);
 }
@@ -401,17 +474,17 @@ find_layer(Resolver *r, Dsv3LayerWeights *layer, int i)
 	if (layer->moe)
 		find_moe(r, layer, prefix);
 	else
-		find_mlp(r, &layer->dense, c->intermediate_size, prefix);
+		find_mlp(r, DSV3_MATRIX_MLP, &layer->dense, c->intermediate_size, prefix);
 }
 
 bool
 dsv3_weights_resolve(Dsv3Weights *weights, const Dsv3Config *config, const Dsv3TensorFiles *files,
-					 Dsv3Arena *arena, bool check_only, Dsv3Error *err)
+					 Dsv3Arena *arena, const Dsv3CheckpointOptions *options, Dsv3Error *err)
 {
 	Resolver r = {.config = config,
 				  .files = files,
 				  .arena = arena,
-				  .check_only = check_only,
+				  .options = options,
 				  .err = err,
 				  .body = prefixes[0].body,
 				  .outer = prefixes[0].outer};
@@ -427,11 +500,17 @@ dsv3_weights_resolve(Dsv3Weights *weights, const Dsv3Config *config, const Dsv3T
 			r.outer = prefixes[i].outer;
 		}
 	}
-	matrix(&r, &weights->embed, config->vocab_size, config->hidden_size, "%sembed_tokens.weight", r.body);
-	if (config->tie_word_embeddings)
+	matrix(&r, DSV3_MATRIX_EMBED, &weights->embed, config->vocab_size, config->hidden_size,
+		   "%sembed_tokens.weight", r.body);
+	snprintf(name, sizeof(name), "%slm_head.weight", r.outer);
+	/* A pack may hold a tied output matrix a second time, in a type that the embedding cannot have. */
+	if (config->tie_word_embeddings && !(files->pack && dsv3_tensors_find(files, name)))
+	{
 		weights->head = weights->embed;
+		tell_matrix(&r, DSV3_MATRIX_HEAD, &weights->head, name);
+	}
 	else
-		matrix(&r, &weights->head, config->vocab_size, config->hidden_size, "%slm_head.weight", r.outer);
+		find_matrix(&r, DSV3_MATRIX_HEAD, &weights->head, config->vocab_size, config->hidden_size, name);
 	weights->final_norm = vector(&r, config->hidden_size, "%snorm.weight", r.body);
 	if (r.failed)
 		return false;

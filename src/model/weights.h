@@ -18,11 +18,11 @@ typedef struct Dsv3WeightCounts
 /*
  * Resolve every tensor of the model. Matrices point into the mappings, or into the arena where alignment needs a copy;
  * vectors and routers are widened into the arena. The layer array and the expert arrays are malloc'd and belong to
- * *weights, which dsv3_weights_clear releases, also after a failure. check_only: read vectors only to check them, copy no
- * matrix, leave routers NULL.
+ * *weights, which dsv3_weights_clear releases, also after a failure. Of the options check_only (read vectors only to check
+ * them, copy no matrix, leave routers NULL) and part are looked at.
  */
 extern bool dsv3_weights_resolve(Dsv3Weights *weights, const Dsv3Config *config, const Dsv3TensorFiles *files,
-								 Dsv3Arena *arena, bool check_only, Dsv3Error *err);
+								 Dsv3Arena *arena, const Dsv3CheckpointOptions *options, Dsv3Error *err);
 extern void dsv3_weights_clear(Dsv3Weights *weights, const Dsv3Config *config);
 
 /* Count what was not used. */

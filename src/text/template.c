@@ -822,17 +822,13 @@ examine(Dsv3Template *tmpl, const char *source, Dsv3Error *err)
 	return true;
 }
 
-/* A file of the model directory that may be absent: *text is then NULL. */
+/* A file of the model that may be absent: *text is then NULL. */
 static bool
 read_optional(const char *model_dir, const char *name, size_t max, char **text, size_t *len, Dsv3Error *err)
 {
-	char path[4096];
 	Dsv3Error inner;
 
-	*text = NULL;
-	if ((size_t) snprintf(path, sizeof(path), "%s/%s", model_dir, name) >= sizeof(path))
-		return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "the path of the model directory is too long");
-	*text = dsv3_read_text_file(path, max, len, &inner);
+	*text = dsv3_read_text_file(model_dir, name, max, len, &inner);
 	if (*text != NULL || strcmp(inner.sqlstate, DSV3_ERR_NO_FILE) == 0)
 		return true;
 	if (err != NULL)

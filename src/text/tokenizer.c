@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/packfile.h"
 #include "text/tokenizer_internal.h"
 #include "text/utf8.h"
 
@@ -100,13 +101,22 @@ dsv3_tokenizer_complete(Dsv3Tokenizer *tokenizer, Dsv3Error *err)
 /* ---- files ---- */
 
 char *
-dsv3_read_text_file(const char *path, size_t max, size_t *len, Dsv3Error *err)
+dsv3_read_text_file(const char *model, const char *name, size_t max, size_t *len, Dsv3Error *err)
 {
+	char path[4096];
 	struct stat st;
 	char *text = NULL;
 	size_t n = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd;
 
+	if (dsv3_pack_is(model))
+		return dsv3_pack_read_file(model, name, (int64_t) max, len, err);
+	if ((size_t) snprintf(path, sizeof(path), "%s/%s", model, name) >= sizeof(path))
+	{
+		dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "the path of the model directory is too long");
+		return NULL;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 	{
 		dsv3_error(err, errno == ENOENT || errno == ENOTDIR ? DSV3_ERR_NO_FILE : DSV3_ERR_FILE,
@@ -193,7 +203,10 @@ no_tokenizer(const char *model_dir, Dsv3Error *err)
 {
 	int fd = open(model_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) == 0)
+	if (dsv3_pack_is(model_dir))
+		dsv3_error(err, DSV3_ERR_NO_FILE, "pack \"%s\" holds neither tokenizer.json nor tiktoken.model",
+				   model_dir);
+	else if (fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) == 0)
 	{
 		dsv3_error(err, DSV3_ERR_NO_FILE, "\"%s\" has neither tokenizer.json nor tiktoken.model", model_dir);
 		dsv3_error_hint(err, "Copy the tokenizer files of the checkpoint into the model directory.");
@@ -219,50 +232,39 @@ no_tokenizer(const char *model_dir, Dsv3Error *err)
 Dsv3Tokenizer *
 dsv3_tokenizer_open(const char *model_dir, Dsv3Error *err)
 {
-	static const char *const names[] = {"tokenizer.json", "tiktoken.model"};
-	char path[4096];
 	char *text = NULL, *config = NULL;
 	size_t len = 0, config_len = 0;
-	int found = -1;
+	bool tiktoken;
 	Dsv3Tokenizer *tokenizer = NULL;
-	Dsv3Error ignored;
+	Dsv3Error problem;
 
-	for (int i = 0; i < 2 && found < 0; i++)
-	{
-		if ((size_t) snprintf(path, sizeof(path), "%s/%s", model_dir, names[i]) >= sizeof(path))
-		{
-			dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "the path of the model directory is too long");
-			return NULL;
-		}
-		if (access(path, F_OK) == 0)
-			found = i;
-	}
-	if (found < 0)
-	{
-		no_tokenizer(model_dir, err);
-		return NULL;
-	}
-	text = dsv3_read_text_file(path, MAX_FILE, &len, err);
+	text = dsv3_read_text_file(model_dir, "tokenizer.json", MAX_FILE, &len, &problem);
+	tiktoken = text == NULL && strcmp(problem.sqlstate, DSV3_ERR_NO_FILE) == 0;
+	if (tiktoken)
+		text = dsv3_read_text_file(model_dir, "tiktoken.model", MAX_FILE, &len, &problem);
 	if (text == NULL)
-		return NULL;
-	if ((size_t) snprintf(path, sizeof(path), "%s/tokenizer_config.json", model_dir) >= sizeof(path))
-		dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "the path of the model directory is too long");
-	else
 	{
-		/* tokenizer.json stands alone when the other file is not there; any other trouble with it is an error */
-		config = dsv3_read_text_file(path, MAX_CONFIG, &config_len, &ignored);
-		if (config == NULL && (found == 1 || strcmp(ignored.sqlstate, DSV3_ERR_NO_FILE) != 0))
-		{
-			if (err != NULL)
-				*err = ignored;
-		}
-		else if (found == 0)
-			tokenizer = dsv3_tokenizer_from_json(text, len, config, config_len, err);
-		else
-			tokenizer = dsv3_tokenizer_from_tiktoken(text, len, config, config_len, err);
-		if (tokenizer == NULL && config != NULL)
-			dsv3_error_prefix(err, "%.200s", model_dir);
+		if (err != NULL)
+			*err = problem;
+		/* there is none, or the directory lets nobody look */
+		if (strcmp(problem.sqlstate, DSV3_ERR_NO_FILE) == 0 ||
+			(!dsv3_pack_is(model_dir) && faccessat(AT_FDCWD, model_dir, X_OK, AT_EACCESS) != 0))
+			no_tokenizer(model_dir, err);
+		return NULL;
 	}
+	/* tokenizer.json stands alone when the other file is not there; any other trouble with it is an error */
+	config = dsv3_read_text_file(model_dir, "tokenizer_config.json", MAX_CONFIG, &config_len, &problem);
+	if (config == NULL && (tiktoken || strcmp(problem.sqlstate, DSV3_ERR_NO_FILE) != 0))
+	{
+		if (err != NULL)
+			*err = problem;
+	}
+	else if (tiktoken)
+		tokenizer = dsv3_tokenizer_from_tiktoken(text, len, config, config_len, err);
+	else
+		tokenizer = dsv3_tokenizer_from_json(text, len, config, config_len, err);
+	if (tokenizer == NULL && config != NULL)
+		dsv3_error_prefix(err, "%.200s", model_dir);
 	free(text);
 	free(config);
 	return tokenizer;

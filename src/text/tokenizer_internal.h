@@ -22,8 +22,10 @@ struct Dsv3Tokenizer
 	bool tiktoken;    /* long texts are cut first, as Kimi's tokenizer does */
 };
 
-/* A whole file, zero-terminated; fails with 58P01 when it is not there, 54000 when it has more than max bytes. */
-extern char *dsv3_read_text_file(const char *path, size_t max, size_t *len, Dsv3Error *err);
+/* A whole file of a model (a directory or a pack), zero-terminated; fails with 58P01 when it is not there, 54000 when it has
+ * more than max bytes. */
+extern char *
+dsv3_read_text_file(const char *model, const char *name, size_t max, size_t *len, Dsv3Error *err);
 
 /* Parse JSON whose members may contain any text; name is what an error calls it (XX001). */
 extern json_t *dsv3_parse_json_file(const char *text, size_t len, const char *name, Dsv3Error *err);
