@@ -25,6 +25,7 @@ extern int dsv3_cli_usage(const char *command, const char *fmt, ...) __attribute
 /* The table in main.c lists these; a new command adds its line there and its prototype here. */
 extern int dsv3_cmd_engine(int argc, char **argv);
 extern int dsv3_cmd_inspect(int argc, char **argv);
+extern int dsv3_cmd_pack(int argc, char **argv);
 extern int dsv3_cmd_logits(int argc, char **argv);
 extern int dsv3_cmd_generate(int argc, char **argv);
 extern int dsv3_cmd_tokenize(int argc, char **argv);

@@ -48,7 +48,7 @@ print_help(void)
 {
 	printf(
 		"Usage: dsv3 generate MODEL (--prompt TEXT | --prompt-file FILE) [OPTIONS]\n\n"
-		"Answers one prompt with the model in a directory and prints the answer as it comes.\n\n"
+		"Answers one prompt with the model and prints the answer as it comes.\n\n"
 		"  --prompt TEXT            the prompt\n"
 		"  --prompt-file FILE       the prompt is the content of FILE, - for standard input\n"
 		"  --input TEXT             data the prompt is about; follows it after an empty line\n"

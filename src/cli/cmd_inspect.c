@@ -1,8 +1,8 @@
 /*
  * cmd_inspect.c
- *	  `dsv3 inspect`: what a model directory contains, and what running it would take.
+ *	  `dsv3 inspect`: what a model directory or a pack contains, and what running it would take.
  *
- * The directory is opened and checked exactly as for running, but nothing is converted and no matrix is read, so that a
+ * The model is opened and checked exactly as for running, but nothing is converted and no matrix is read, so that a
  * model much larger than this machine's memory takes no more than its headers and vectors.
  */
 #include <getopt.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "common/packfile.h"
 #include "kernels/int8.h"
 #include "model/checkpoint.h"
 #include "model/convert.h"
@@ -20,7 +21,7 @@
 #include "model/weights.h"
 #include "text/template.h"
 
-/* Bytes of all matrices in each form. */
+/* Bytes of all matrices in each form; of a pack only as stored. */
 typedef struct Sizes
 {
 	int64_t stored; /* without scales */
@@ -38,7 +39,8 @@ typedef struct DtypeCount
 	int64_t bytes;
 } DtypeCount;
 
-#define MAX_DTYPES 32
+#define MAX_DTYPES      32
+#define MAX_DESCRIPTION ((int64_t) 4 << 20)
 
 typedef struct Report
 {
@@ -49,21 +51,24 @@ typedef struct Report
 	int64_t vector_bytes; /* norms, biases and routers as F32 */
 	DtypeCount dtypes[MAX_DTYPES];
 	int n_dtypes;
-	Dsv3Tokenizer *tokenizer; /* NULL: the directory has none */
+	bool verified;            /* a pack, and every byte of it */
+	char *description;        /* pack.json of a pack */
+	Dsv3Tokenizer *tokenizer; /* NULL: there is none */
 	Dsv3Template chat;        /* only with a tokenizer */
 } Report;
 
 static void
 print_help(void)
 {
-	printf("Show what a model directory contains.\n\n"
+	printf("Show what a model contains.\n\n"
 		   "Usage: dsv3 inspect [OPTIONS] MODEL\n\n"
-		   "MODEL is a Hugging Face directory: config.json, tokenizer files and *.safetensors. Everything is "
-		   "checked as\n"
-		   "for running; a damaged or unsupported model ends with status 1 and the reason.\n\n"
+		   "MODEL is a Hugging Face directory (config.json, tokenizer files and *.safetensors) or a pack. "
+		   "Everything is\n"
+		   "checked as for running; a damaged or unsupported model ends with status 1 and the reason.\n\n"
 		   "Options:\n"
 		   "  --json       one JSON object instead of text\n"
 		   "  --tensors    list every tensor of the files as well, with what becomes of it\n"
+		   "  --verify     of a pack: read all of it and compare it with its checksums\n"
 		   "  --help       this text\n\n"
 		   "Example:\n"
 		   "  $ dsv3 inspect build/demo-model\n");
@@ -74,17 +79,17 @@ add_matrix(void *context, Dsv3MatrixRole role, Dsv3Weight *w)
 {
 	Sizes *sizes = context;
 	int64_t n = (int64_t) w->out * w->in;
-	int64_t stored = n * (int64_t) dsv3_type_bytes(w->type);
+	int64_t stored = dsv3_weight_bytes(w);
 	int64_t scales =
 		w->type == DSV3_TYPE_FP8 ? (int64_t) ((w->out + 127) / 128) * ((w->in + 127) / 128) * 4 : 0;
 
-	sizes->stored += stored;
+	sizes->stored += stored - scales;
 	sizes->scales += scales;
 	sizes->f32 += n * 4;
 	sizes->bf16 += n * 2;
 	/* The embedding and the latent expansion stay as stored. */
 	sizes->int8 += role == DSV3_MATRIX_EMBED || role == DSV3_MATRIX_KV_B
-					   ? stored + scales
+					   ? stored
 					   : (int64_t) dsv3_int8_bytes(w->out, w->in);
 }
 
@@ -96,7 +101,11 @@ fill_report(Report *report)
 	dsv3_config_count(&cp->config, &report->params);
 	dsv3_weights_visit(&cp->weights, &cp->config, add_matrix, &report->matrices);
 	if (cp->config.tie_word_embeddings)
+	{
 		report->matrices.int8 += (int64_t) dsv3_int8_bytes(cp->weights.head.out, cp->weights.head.in);
+		if (cp->weights.head.data != cp->weights.embed.data)
+			report->matrices.stored += dsv3_weight_bytes(&cp->weights.head);
+	}
 	report->vector_bytes = (report->params.vectors + report->params.router) * 4;
 	for (int f = 0; f < cp->files->n_files; f++)
 	{
@@ -117,7 +126,24 @@ fill_report(Report *report)
 	}
 }
 
-/* Open the tokenizer and the chat template; a directory without tokenizer files is no failure. */
+/* Of a pack: its description, and every byte of it when that is asked for. */
+static bool
+look_at_pack(Report *report, bool verify, Dsv3Error *err)
+{
+	Dsv3Pack pack;
+	size_t len;
+
+	report->description = dsv3_pack_read_file(report->path, "pack.json", MAX_DESCRIPTION, &len, NULL);
+	if (!verify)
+		return true;
+	if (!dsv3_pack_open(&pack, report->path, err))
+		return false;
+	report->verified = dsv3_pack_verify(&pack, report->path, err);
+	dsv3_pack_close(&pack);
+	return report->verified;
+}
+
+/* Open the tokenizer and the chat template; a model without tokenizer files is no failure. */
 static bool
 open_text(Report *report, Dsv3Error *err)
 {
@@ -142,6 +168,7 @@ close_report(Report *report)
 		dsv3_tokenizer_close(report->tokenizer);
 	}
 	dsv3_checkpoint_close(report->cp);
+	free(report->description);
 }
 
 /* The template's name, or NULL when only raw prompts are possible. */
@@ -191,6 +218,21 @@ size_text(char buf[32], int64_t bytes)
 	return buf;
 }
 
+/* What the pack was made of. */
+static void
+print_pack(const Report *r)
+{
+	json_t *root = r->description ? json_loads(r->description, JSON_REJECT_DUPLICATES, NULL) : NULL;
+	const char *source = json_string_value(json_object_get(root, "source"));
+	char shown[DSV3_SHOWN_NAME];
+
+	printf("pack           of the model with digest %s\n",
+		   source ? dsv3_shown_name(shown, source) : "unknown");
+	if (r->verified)
+		printf("verified       every byte matches its checksum\n");
+	json_decref(root);
+}
+
 static void
 print_model(const Report *r)
 {
@@ -201,6 +243,8 @@ print_model(const Report *r)
 	printf("model          %s\n", r->path);
 	printf("architecture   %s (%s)\n", c->architecture, c->model_type);
 	printf("digest         %s\n", info->digest);
+	if (r->cp->files->pack)
+		print_pack(r);
 	printf("files          %d, %s, %d tensors\n", info->n_files, size_text(size, info->mapped_bytes),
 		   info->n_tensors);
 	printf("weights        %s:", info->weights);
@@ -278,6 +322,13 @@ print_memory(const Report *r)
 	printf("positions      %d\n", c->max_positions);
 	printf("cache          %s a position, %s for all positions\n", size_text(size, kv),
 		   size_text(more, kv * c->max_positions));
+	if (r->cp->files->pack)
+	{
+		printf("memory         %s, all mapped from the file\n",
+			   size_text(size, r->matrices.stored + r->matrices.scales + r->vector_bytes));
+		printf("read a token   %s\n", size_text(more, r->cp->info.bytes_per_token));
+		return;
+	}
 	printf("memory         --weights stored  %s mapped from the files, %s of its own\n",
 		   size_text(size, r->matrices.stored), size_text(more, r->vector_bytes + r->matrices.scales));
 	printf("               --weights f32     %s\n", size_text(size, r->matrices.f32 + r->vector_bytes));
@@ -355,6 +406,7 @@ json_report(const Report *r, bool tensors)
 	const Dsv3CheckpointInfo *info = &r->cp->info;
 	json_t *eos = json_array();
 	json_t *dtypes = json_object();
+	json_t *memory;
 	json_t *root;
 
 	for (int i = 0; i < c->n_eos; i++)
@@ -401,12 +453,22 @@ json_report(const Report *r, bool tensors)
 								  json_f32(c->rope.attention_factor), "interleaved", c->rope.interleaved));
 	json_object_set_new(root, "kv_bytes_per_position", json_integer(dsv3_config_kv_bytes(c)));
 	json_object_set_new(root, "bytes_per_token", json_integer(info->bytes_per_token));
-	json_object_set_new(root, "memory",
-						json_pack("{s:I, s:I, s:I, s:I}", "stored",
-								  (json_int_t) r->matrices.stored + r->matrices.scales + r->vector_bytes,
-								  "f32", (json_int_t) r->matrices.f32 + r->vector_bytes, "bf16",
-								  (json_int_t) r->matrices.bf16 + r->vector_bytes, "int8",
-								  (json_int_t) r->matrices.int8 + r->vector_bytes));
+	memory =
+		json_pack("{s:I}", "stored", (json_int_t) r->matrices.stored + r->matrices.scales + r->vector_bytes);
+	if (r->cp->files->pack)
+	{
+		json_object_set_new(root, "pack",
+							r->description ? json_loads(r->description, JSON_REJECT_DUPLICATES, NULL)
+										   : json_null());
+		json_object_set_new(root, "verified", json_boolean(r->verified));
+	}
+	else
+	{
+		json_object_set_new(memory, "f32", json_integer(r->matrices.f32 + r->vector_bytes));
+		json_object_set_new(memory, "bf16", json_integer(r->matrices.bf16 + r->vector_bytes));
+		json_object_set_new(memory, "int8", json_integer(r->matrices.int8 + r->vector_bytes));
+	}
+	json_object_set_new(root, "memory", memory);
 	if (tensors)
 		json_object_set_new(root, "tensors", json_tensors(r));
 	return root;
@@ -431,6 +493,7 @@ dsv3_cmd_inspect(int argc, char **argv)
 {
 	static const struct option long_options[] = {{"json", no_argument, NULL, 'j'},
 												 {"tensors", no_argument, NULL, 't'},
+												 {"verify", no_argument, NULL, 'v'},
 												 {"help", no_argument, NULL, 'h'},
 												 {0}};
 	Dsv3CheckpointOptions options = {.weights = DSV3_WEIGHTS_STORED, .check_only = true};
@@ -438,7 +501,8 @@ dsv3_cmd_inspect(int argc, char **argv)
 	Dsv3Error err;
 	bool json = false;
 	bool tensors = false;
-	bool ok = true;
+	bool verify = false;
+	bool ok;
 	int c;
 
 	optind = 1;
@@ -452,6 +516,9 @@ dsv3_cmd_inspect(int argc, char **argv)
 			case 't':
 				tensors = true;
 				break;
+			case 'v':
+				verify = true;
+				break;
 			case 'h':
 				print_help();
 				return 0;
@@ -460,13 +527,16 @@ dsv3_cmd_inspect(int argc, char **argv)
 		}
 	}
 	if (argc - optind != 1)
-		return dsv3_cli_usage("inspect", "exactly one model directory is needed");
+		return dsv3_cli_usage("inspect", "exactly one model directory or pack is needed");
 	report.path = argv[optind];
+	if (verify && !dsv3_pack_is(report.path))
+		return dsv3_cli_usage("inspect",
+							  "--verify is for packs; nothing in a directory says what it should be");
 	report.cp = dsv3_checkpoint_open(report.path, &options, &err);
 	if (report.cp == NULL)
 		return dsv3_cli_fail(&err);
 	fill_report(&report);
-	ok = open_text(&report, &err);
+	ok = (!report.cp->files->pack || look_at_pack(&report, verify, &err)) && open_text(&report, &err);
 	if (ok && json)
 		ok = print_json(&report, tensors, &err);
 	else if (ok)

@@ -11,6 +11,7 @@
 
 static const Dsv3Command commands[] = {
 	{"inspect", "show what a model directory contains", dsv3_cmd_inspect},
+	{"pack", "make one file of a model directory, with fewer bits", dsv3_cmd_pack},
 	{"generate", "answer one prompt", dsv3_cmd_generate},
 	{"logits", "write the logits of given token ids to a .npy file", dsv3_cmd_logits},
 	{"tokenize", "text to token ids and back", dsv3_cmd_tokenize},
@@ -25,7 +26,7 @@ static const Dsv3Command commands[] = {
 static void
 print_help(FILE *out)
 {
-	fprintf(out, "dsv3 runs a DeepSeek-V3-family model from a directory on disk.\n\n"
+	fprintf(out, "dsv3 runs a DeepSeek-V3-family model from files on disk.\n\n"
 				 "Usage: dsv3 COMMAND [ARGUMENTS]\n\nCommands:\n");
 	for (int i = 0; i < N_COMMANDS; i++)
 		fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);

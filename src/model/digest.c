@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "model/json_file.h"
@@ -25,6 +26,7 @@
 #define MAX_SMALL_FILE ((int64_t) 256 * 1024 * 1024)
 #define SAMPLE_BYTES   4096
 #define MAX_SAMPLES    4096
+#define DROP_EVERY     64 /* tensors */
 
 static const char *const small_files[] = {
 	"config.json",           "generation_config.json", "tokenizer.json",
@@ -100,8 +102,12 @@ add_weight_file(EVP_MD_CTX *sha, const Dsv3TensorFile *file, int step, int *coun
 		const Dsv3Tensor *t = &file->tensors[i];
 		int64_t n = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES;
 
-		if ((*counter)++ % step == 0)
-			EVP_DigestUpdate(sha, t->data + (t->bytes - n) / 2, (size_t) n);
+		if ((*counter)++ % step != 0)
+			continue;
+		EVP_DigestUpdate(sha, t->data + (t->bytes - n) / 2, (size_t) n);
+		/* the kernel maps more than was read; thousands of samples would come to hundreds of megabytes */
+		if (i % DROP_EVERY == 0)
+			madvise((void *) file->base, (size_t) file->size, MADV_DONTNEED);
 	}
 }
 
