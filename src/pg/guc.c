@@ -143,7 +143,7 @@ define_postmaster_settings(void)
 							"Zero lets the engine choose from the memory of the machine.",
 							&dsv3_guc_kv_cache_size, 0, 0, INT_MAX, PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL,
 							NULL);
-	DefineCustomStringVariable("dsv3.model_path", "The directory of the model.",
+	DefineCustomStringVariable("dsv3.model_path", "The directory of the model, or a pack.",
 							   "An absolute path to a Hugging Face checkpoint directory.",
 							   &dsv3_guc_model_path, "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL,
 							   NULL);

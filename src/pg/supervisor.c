@@ -264,7 +264,8 @@ start_engine(void)
 	if (dsv3_guc_model_path[0] == '\0')
 	{
 		dsv3_error(&err, DSV3_ERR_NOT_IN_STATE, "dsv3.model_path is not set");
-		dsv3_error_hint(&err, "Set dsv3.model_path to the directory of a model and restart the server.");
+		dsv3_error_hint(
+			&err, "Set dsv3.model_path to the directory of a model or to a pack and restart the server.");
 	}
 	else if (!is_absolute_path(program))
 	{
