@@ -7,8 +7,8 @@ database has the extension. Modes, each with the extension's own prompt and the 
 
   constrained  dsv3_extract_json: the schema binds the answer
   free         dsv3_generate with the same prompt, which dsv3_check_schema gives; JSON is looked for in the answer, leniently
-  evidence     dsv3_extract_json with one more property before all others: quotes from the text that the values rest on; it is
-               left out of the scores
+  evidence     dsv3_extract_json with one more property before all others: the words of the text that the values rest on; it
+               is left out of the scores
   compact      as constrained, but without white space in the answer
 
 Each answer is appended to the records file when it is there, and a run that finds its records goes on where they end: it can be
@@ -34,8 +34,7 @@ import score
 
 MODES = ("constrained", "free", "evidence", "compact")
 PARTS = ("tuning", "held-out")
-EVIDENCE = {"type": "array", "description": "short quotes from the text that the values below rest on", "maxItems": 8,
-            "items": {"type": "string", "maxLength": 120}}
+EVIDENCE = {"type": "string", "description": "the words of the text that the values below rest on", "maxLength": 200}
 
 
 class Stop(Exception):

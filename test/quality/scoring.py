@@ -187,7 +187,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(run.chosen(items[::-1], None, 3), both[:3])
 
     def test_values(self):
-        self.assertEqual(run.value_of({"mode": "evidence", "answer": {"evidence": ["q"], "a": 1}}), {"a": 1})
+        self.assertEqual(run.value_of({"mode": "evidence", "answer": {"evidence": "q", "a": 1}}), {"a": 1})
         self.assertEqual(run.value_of({"mode": "free", "answer": '{"a": 1}'}), {"a": 1})
         self.assertIs(run.value_of({"mode": "constrained", "answer": {"a": 1}, "error": "x"}), score.MISSING)
         self.assertIs(run.value_of({"mode": "constrained", "error": None}), score.MISSING)
@@ -326,7 +326,7 @@ class Set(unittest.TestCase):
             paths = [os.path.join(folder, name) for name in ("schema", "documents")]
             for name, schema in self.schemas.items():
                 expected = [one["expected"] for one in self.items if one["schema"] == name]
-                for asked, values in ((schema, expected), (run.evidence_first(schema), [{"evidence": ["a quote"], **value} for value in expected])):
+                for asked, values in ((schema, expected), (run.evidence_first(schema), [{"evidence": "a quote", **value} for value in expected])):
                     for path, text in zip(paths, (json.dumps(asked), "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))):
                         with open(path, "w", encoding="utf-8") as f:
                             f.write(text)
