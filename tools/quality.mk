@@ -21,10 +21,10 @@ format:
 lint:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' tools/lint.sh $(LINTS)
 
-## make check-tools       what make check tells of failed tests
+## make check-tools       what the commands tell when something fails
 .PHONY: check-tools
 check-tools:
-	prove test/tools/failures.t
+	prove test/tools/*.t
 
 ## make check-docs        links, examples, names of functions and settings in the pages
 .PHONY: check-docs

@@ -40,6 +40,7 @@ begin()
 	stage=$1
 	stage_start=$SECONDS
 	log=$LOGS/$stage.log
+	: >"$log" # what an earlier run left there explains nothing
 	printf '[%4d s] %-9s %s ... ' $SECONDS "$stage" "$2"
 }
 
@@ -104,9 +105,11 @@ installed()
 
 build()
 {
-	begin build "the extension and the engine for $("$PG_CONFIG" --version)"
+	local version
+	version=$("$PG_CONFIG" --version 2>/dev/null)
+	begin build "the extension and the engine for ${version:-PostgreSQL}"
+	[ -n "$version" ] || fail "PG_CONFIG=$PG_CONFIG is no pg_config that runs; name one, or leave it out for the server of the packages"
 	if [ ! -w "$("$PG_CONFIG" --pkglibdir)" ]; then
-		: >"$log"
 		installed || fail "the server's folders are root's and hold no dsv3; as root: make install"
 		done_with "not ours to write; using the dsv3 installed there"
 		return
