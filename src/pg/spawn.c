@@ -377,7 +377,7 @@ dsv3_child_describe(int status, char *buf, Size size)
 	if (WIFSIGNALED(status))
 		snprintf(buf, size, "signal %d: %s", WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (WIFEXITED(status) && WEXITSTATUS(status) == EXEC_FAILED)
-		snprintf(buf, size, "exit status %d: the program could not be executed", EXEC_FAILED);
+		snprintf(buf, size, "exit status %d (no program that can be executed)", EXEC_FAILED);
 	else
 		snprintf(buf, size, "exit status %d", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }

@@ -194,7 +194,8 @@ engine_ended(int pid, int status)
 		dsv3_error_detail(&err, "It was killed: %s.", self.reason);
 	else if (self.child.last_line[0])
 		dsv3_error_detail(&err, "Its last message was: %s", self.child.last_line);
-	dsv3_error_hint(&err, "See the server log. The engine is started again by itself.");
+	dsv3_error_hint(&err, "See the server log.%s The engine is started again by itself.",
+					self.ready_at ? "" : " Is the dsv3 program at dsv3.engine_path the one of this server?");
 	if (self.told)
 		dsv3_queue_set_engine(DSV3_ENGINE_DOWN, 0);
 	else if (self.failed_starts > 0 &&

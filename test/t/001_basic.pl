@@ -107,7 +107,7 @@ with_settings('dsv3.engine_path' => "'bin/dsv3'");
 is_down('relative path', '22023', 'not an absolute path', 'absolute path');
 chmod 0755, "$dir/plain";
 with_settings('dsv3.engine_path' => "'$dir/plain'");
-is_down('not a program', '08006', 'exit status 127', 'log');
+is_down('not a program', '08006', 'exit status 127 \(no program that can be executed\) before it was ready', 'log.*dsv3\.engine_path');
 with_settings('dsv3.engine_path' => "'/bin/false'");
 is_down('another program', '08006', 'ended by exit status 1 before it was ready', 'log');
 with_settings('dsv3.engine_path' => "'/bin/true'");
