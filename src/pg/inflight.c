@@ -5,7 +5,7 @@
  * For each slot the supervisor keeps, in memory of its own, the tokens already delivered and the number of times the
  * engine ended while it had the request. When the engine ends, its requests go back to QUEUED and are given to the next
  * engine with the delivered tokens in RESUME: generation is deterministic, so the answer goes on where it stopped and
- * the caller sees one text.
+ * the caller sees one text. Should that engine have another model (its files were replaced), the answer starts from nothing.
  *
  * A request may itself be what ends the engine. `deaths` counts the ends a request has seen since it last made progress
  * (a token, or its end). One with two or more, or with the last it is allowed, is a suspect. Suspects are given out
@@ -558,4 +558,26 @@ dsv3_inflight_engine_gone(int retries, const char *how)
 			land(flight);
 	}
 	left_waiting = true;
+}
+
+void
+dsv3_inflight_model_changed(void)
+{
+	Dsv3Error err;
+
+	dsv3_error(&err, DSV3_ERR_ENGINE_LOST,
+			   "model of the dsv3 engine has changed while it worked on this request");
+	dsv3_error_hint(&err, "Part of the answer was already delivered, and another model cannot go on with it. "
+						  "Repeat the query.");
+	for (int i = 0; i < dsv3_shared->n_slots; i++)
+	{
+		Flight *flight = &flights[i];
+		Dsv3Ticket ticket = {i, flight->request};
+
+		if (flight->request == 0 || flight->n_tokens == 0)
+			continue;
+		flight->n_tokens = 0;
+		if (!dsv3_queue_start_over(&ticket, &err))
+			land(flight);
+	}
 }

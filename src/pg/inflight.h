@@ -32,4 +32,8 @@ extern void dsv3_inflight_blame(const Dsv3Error *err);
 /* The engine is gone: what it had waits for the next one, or fails if it has seen too many ends. */
 extern void dsv3_inflight_engine_gone(int retries, const char *how);
 
+/* The next engine has another model: what waits with part of an answer starts from nothing, or fails if its caller has
+ * that part. */
+extern void dsv3_inflight_model_changed(void);
+
 #endif /* DSV3_INFLIGHT_H */

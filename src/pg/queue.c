@@ -362,6 +362,22 @@ dsv3_queue_cancel(const pg_uuid_t *trace_id, bool (*may_cancel)(Oid owner))
 	return done;
 }
 
+/* Take back what an unfinished request has been answered, so that it can start from nothing. One whose owner has taken some
+ * of it fails instead; then false. */
+static bool
+start_over(Dsv3Slot *slot, const Dsv3Error *err)
+{
+	if (slot->consumed)
+	{
+		dsv3_shared->counters.failed++;
+		fail_slot(slot, err, true);
+		return false;
+	}
+	dsv3_chain_free(&slot->output);
+	memset(&slot->counts, 0, sizeof(slot->counts));
+	return true;
+}
+
 /* ---- the supervisor's side ---- */
 
 /*
@@ -385,15 +401,8 @@ dsv3_queue_attach_supervisor(void)
 
 		if (slot->state == DSV3_SLOT_ABANDONED)
 			free_slot(slot);
-		else if (slot->state == DSV3_SLOT_ACTIVE && slot->consumed)
+		else if (slot->state == DSV3_SLOT_ACTIVE && start_over(slot, &err))
 		{
-			dsv3_shared->counters.failed++;
-			fail_slot(slot, &err, true);
-		}
-		else if (slot->state == DSV3_SLOT_ACTIVE)
-		{
-			dsv3_chain_free(&slot->output);
-			memset(&slot->counts, 0, sizeof(slot->counts));
 			dsv3_slot_set_state(slot, DSV3_SLOT_QUEUED);
 			dsv3_shared->counters.resubmitted++;
 		}
@@ -460,10 +469,14 @@ set_json(char *to, const void *json, Size len)
 	unlock();
 }
 
-void
+bool
 dsv3_queue_set_model_json(const void *json, Size len)
 {
+	const char *known = dsv3_shared->model_json; /* only the supervisor writes it */
+	bool changed = known[0] != '\0' && (strlen(known) != len || memcmp(known, json, len) != 0);
+
 	set_json(dsv3_shared->model_json, json, len);
+	return changed;
 }
 
 void
@@ -613,6 +626,19 @@ dsv3_queue_requeue(const Dsv3Ticket *ticket)
 		free_slot(slot);
 	unlock();
 	return done;
+}
+
+bool
+dsv3_queue_start_over(const Dsv3Ticket *ticket, const Dsv3Error *err)
+{
+	Dsv3Slot *slot;
+	bool waits;
+
+	lock();
+	slot = slot_of(ticket);
+	waits = slot && slot->state == DSV3_SLOT_QUEUED && start_over(slot, err);
+	unlock();
+	return waits;
 }
 
 Dsv3Append

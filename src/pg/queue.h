@@ -78,7 +78,7 @@ extern void dsv3_queue_detach_supervisor(void);
 extern void dsv3_queue_set_engine(Dsv3EngineState state, int pid);
 extern void dsv3_queue_set_next_start(TimestampTz when);
 extern void dsv3_queue_set_last_error(const Dsv3Error *err);
-extern void dsv3_queue_set_model_json(const void *json, Size len);
+extern bool dsv3_queue_set_model_json(const void *json, Size len); /* true: there was another before */
 extern void dsv3_queue_set_stats_json(const void *json, Size len);
 extern void dsv3_queue_count_restart(void);
 
@@ -118,6 +118,9 @@ extern void dsv3_queue_read_input(const Dsv3Ticket *ticket, void *buf);
 extern bool dsv3_queue_is_active(const Dsv3Ticket *ticket);
 extern bool dsv3_queue_finish(const Dsv3Ticket *ticket, const Dsv3Counts *counts);
 extern bool dsv3_queue_requeue(const Dsv3Ticket *ticket);
+
+/* Let a request that was requeued start from nothing. False: it has failed with err, because its owner has taken output. */
+extern bool dsv3_queue_start_over(const Dsv3Ticket *ticket, const Dsv3Error *err);
 
 typedef enum Dsv3Append
 {

@@ -368,7 +368,11 @@ engine_ready(const Dsv3FrameHeader *header, const uint8 *body)
 	self.ready_at = now_ms();
 	self.pinged_at = self.ready_at;
 	self.failed_starts = 0;
-	dsv3_queue_set_model_json(json, len);
+	if (dsv3_queue_set_model_json(json, len))
+	{
+		ereport(LOG, (errmsg("dsv3 engine has another model than before, or describes it in another way")));
+		dsv3_inflight_model_changed();
+	}
 	dsv3_queue_set_engine(DSV3_ENGINE_READY, (int) self.child.pid);
 	ereport(LOG, (errmsg("dsv3 engine is ready after " INT64_FORMAT " ms", self.ready_at - self.started_at)));
 	return true;

@@ -142,7 +142,7 @@ set('dsv3.device' => 'cpu', 'dsv3.kv_cache_size' => 0);
 my $model = "$ENV{DSV3_TOP}/build/tiny-model";
 SKIP:
 {
-	skip 'no small model in build/tiny-model', 5 unless -r "$model/config.json";
+	skip 'no small model in build/tiny-model', 10 unless -r "$model/config.json";
 	set('dsv3.model_path' => "'$model'", 'dsv3.threads' => 2, 'dsv3.weights' => 'f32');
 	$node->restart;
 	ok(wait_state($node, 'ready'), 'a model of the disk: ready');
@@ -155,6 +155,24 @@ SKIP:
 	$node->restart;
 	ok(wait_state($node, 'ready'), 'weights = int8: ready');
 	is($node->safe_psql('postgres', "SELECT dsv3_model_info() ->> 'weights'"), 'int8', 'weights = int8');
+
+	# The model's files are replaced, and the engine ends in the middle of answers.
+	my $copy = $node->basedir . '/model';
+	command_ok([ 'cp', '-rL', $model, $copy ], 'a copy of the model');
+	set('dsv3.model_path' => "'$copy'");
+	$node->restart;
+	wait_state($node, 'ready');
+	my $digest = health($node, 'digest');
+	my $long = q{'Hello', max_tokens => 3000, options => '{"regex": "[a-z]{2900}"}'};
+	my $whole = start_query($node, "SELECT dsv3_generate($long)");
+	my $stream = start_query($node, "SELECT dsv3_generate_stream($long)");
+	ok(wait_for('both are answered', sub { live_requests($node, 'output_tokens > 20') == 2 }), 'two answers under way');
+	append_to_file("$copy/generation_config.json", "\n");
+	kill 'KILL', engine_pid($node);
+	like((end_query($stream))[1], qr/ERROR:  08006: model of the dsv3 engine has changed/, 'another model: a stream fails');
+	my ($got) = end_query($whole);
+	isnt(health($node, 'digest'), $digest, 'another model: its digest');
+	is($got, $node->safe_psql('postgres', "SELECT dsv3_generate($long)"), 'another model: an answer nobody has seen starts again');
 }
 $node->stop;
 done_testing();
