@@ -14,7 +14,6 @@ run could not go on.
 """
 import argparse
 import json
-import os
 import subprocess
 import sys
 import threading

@@ -32,6 +32,7 @@ answer_grammar(Dsv3Backend *backend, const Dsv3Request *request, Dsv3AtOnce *ans
 static bool
 answer_tokens(Dsv3Backend *backend, const Dsv3Request *request, Dsv3AtOnce *answer, Dsv3Error *err)
 {
+	answer->tokens.abort_flag = request->abort_flag;
 	if (!backend->ops->encode(backend, request->prompt.data, request->prompt.len, 0, &answer->tokens, err))
 		return false;
 	answer->n_tokens = (uint32_t) answer->tokens.count;

@@ -152,6 +152,14 @@ trim(Dsv3GrammarStore *store)
 	}
 }
 
+static bool
+is_aborted(void *arg)
+{
+	const Dsv3Request *request = arg;
+
+	return request->abort_flag && atomic_load(request->abort_flag);
+}
+
 static StoredGrammar *
 compile(Dsv3GrammarStore *store, const Dsv3Request *request, const uint8_t key[KEY_BYTES], Dsv3Error *err)
 {
@@ -159,6 +167,8 @@ compile(Dsv3GrammarStore *store, const Dsv3Request *request, const uint8_t key[K
 		.whitespace = (Dsv3Whitespace) request->whitespace,
 		.key_order = (Dsv3KeyOrder) request->key_order,
 		.closed_objects = request->closed_objects,
+		.cancelled = is_aborted,
+		.cancel_arg = (void *) (uintptr_t) request,
 	};
 	StoredGrammar *stored = calloc(1, sizeof(*stored));
 

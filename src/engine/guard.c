@@ -2,10 +2,12 @@
  * guard.c
  *	  Process rules; see guard.h.
  *
- * The crash handler runs on an alternate stack and uses only async-signal-safe calls. It is not installed in builds with
+ * The crash handler runs on an alternate stack, which every thread of the engine has (altstack.h), and uses only async-signal-safe calls. It is not installed in builds with
  * a sanitizer, which has a better one that also exits with status 1.
  */
 #include "engine/guard.h"
+
+#include "common/altstack.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,19 +19,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define OOM_SCORE_ADJ   500
-#define ALTERNATE_STACK ((size_t) 64 * 1024)
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAVE_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAVE_SANITIZER 1
-#endif
-#endif
-#ifndef HAVE_SANITIZER
-#define HAVE_SANITIZER 0
-#endif
+#define OOM_SCORE_ADJ 500
 
 static void
 on_stop(int signo)
@@ -103,7 +93,7 @@ set_signals(bool debug)
 		set_handler(ignored[i], SIG_IGN);
 	set_handler(SIGTERM, on_stop);
 	set_handler(SIGQUIT, on_stop);
-	for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]) && !debug && !HAVE_SANITIZER; i++)
+	for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]) && !debug && !DSV3_HAVE_SANITIZER; i++)
 	{
 		struct sigaction action;
 
@@ -140,7 +130,7 @@ bool
 dsv3_guard_process(pid_t parent, bool debug, Dsv3Error *err)
 {
 	set_signals(debug);
-	dsv3_guard_thread();
+	(void) dsv3_altstack_set(); /* for as long as the process lives */
 	/* The order matters: a parent that dies after the check sends the signal, one that died before fails the check. */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
 		return dsv3_error(err, DSV3_ERR_INTERNAL, "could not ask to end with the supervisor: %s",
@@ -153,17 +143,4 @@ dsv3_guard_process(pid_t parent, bool debug, Dsv3Error *err)
 	if (!debug)
 		(void) prctl(PR_SET_DUMPABLE, 0);
 	return true;
-}
-
-void
-dsv3_guard_thread(void)
-{
-	stack_t stack = {.ss_size = ALTERNATE_STACK};
-
-	if (HAVE_SANITIZER)
-		return;
-	/* Never freed: it lives as long as the thread, and these threads live as long as the process. */
-	stack.ss_sp = malloc(ALTERNATE_STACK);
-	if (stack.ss_sp)
-		(void) sigaltstack(&stack, NULL);
 }

@@ -21,7 +21,4 @@
  */
 extern bool dsv3_guard_process(pid_t parent, bool debug, Dsv3Error *err);
 
-/* Give the calling thread an alternate stack, so that even a stack overflow is reported. Best effort. */
-extern void dsv3_guard_thread(void);
-
 #endif /* DSV3_GUARD_H */

@@ -11,6 +11,8 @@
  */
 #include "engine/pump.h"
 
+#include "common/altstack.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -280,6 +282,7 @@ static void *
 pump_main(void *arg)
 {
 	Dsv3Pump *pump = arg;
+	void *stack = dsv3_altstack_set();
 	Dsv3Error err;
 	ReadResult result = READ_GOES_ON;
 	bool stop = false;
@@ -316,6 +319,7 @@ pump_main(void *arg)
 	pthread_mutex_unlock(&pump->lock);
 	if (!stop)
 		pump->handler.closed(pump->handler.arg, result == READ_END ? NULL : &err);
+	dsv3_altstack_drop(stack);
 	return NULL;
 }
 

@@ -60,6 +60,8 @@ typedef struct Dsv3Request
 	Dsv3Bytes scope; /* who shares cached prefixes; absent: the request shares with nobody */
 	uint32_t timeout_ms;
 	Dsv3Sampling sampling;
+	const atomic_bool
+		*abort_flag; /* NULL or not the request's: when it is set, work on the request's texts is given up */
 	int32_t *tokens; /* DETOKENIZE: the ids; otherwise RESUME: delivered before a restart */
 	size_t n_tokens;
 } Dsv3Request;

@@ -66,9 +66,8 @@ dsv3_job_forget(Dsv3Scheduler *scheduler, Job *job)
 	free_job(job);
 }
 
-/* Cancelled or past its deadline? Then *error says which. */
-static bool
-is_dropped(const Job *job, uint64_t now, Dsv3Error *error)
+bool
+dsv3_job_is_dropped(const Job *job, uint64_t now, Dsv3Error *error)
 {
 	if (job->cancelled)
 		dsv3_error(error, DSV3_ERR_CANCELLED, "request cancelled");
@@ -99,9 +98,14 @@ drop_jobs(Dsv3Scheduler *scheduler)
 		pthread_mutex_lock(&scheduler->lock);
 		for (Job *job = scheduler->jobs; job && found == NULL; job = job->next)
 		{
+			drop = dsv3_job_is_dropped(job, now, &err);
 			if (job->place == JOB_IN_TEXT)
+			{
+				/* The text thread sees the flag, and fails the job. */
+				if (drop)
+					atomic_store(&job->abort_text, true);
 				continue;
-			drop = is_dropped(job, now, &err);
+			}
 			if (drop || (job->place == JOB_READY && job->seq->finished))
 				found = job;
 		}
@@ -171,7 +175,7 @@ sleep_until_woken(Dsv3Scheduler *scheduler)
 
 	for (Job *job = scheduler->jobs; job; job = job->next)
 	{
-		if (job->deadline_us != 0 && job->place != JOB_IN_TEXT &&
+		if (job->deadline_us != 0 && !atomic_load(&job->abort_text) &&
 			(deadline == 0 || job->deadline_us < deadline))
 			deadline = job->deadline_us;
 	}
@@ -238,6 +242,7 @@ dsv3_scheduler_submit(Dsv3Scheduler *scheduler, Dsv3Request *request, Dsv3Error 
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a request");
 	}
 	job->request = request;
+	request->abort_flag = &job->abort_text;
 	job->id = request->id;
 	job->role = request->role;
 	job->priority = request->priority;

@@ -31,7 +31,8 @@ typedef struct Job
 	JobPlace place;
 	bool cancelled;
 	bool in_step;
-	Dsv3Request *request; /* until encoded, then the sequence's */
+	atomic_bool abort_text; /* its texts need not be encoded any more */
+	Dsv3Request *request;   /* until encoded, then the sequence's */
 	Dsv3Sequence *seq;
 	Dsv3BlockName *names; /* of the first n_names blocks of its tokens */
 	int n_names;
@@ -120,7 +121,9 @@ now_us(void)
 	return (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000;
 }
 
-/* scheduler.c: take a job out of the list of all jobs and free it. */
+/* scheduler.c: is the job cancelled or past its deadline? Then *error says which; the lock is held. Take a job out of the list of
+ * all jobs and free it. */
+extern bool dsv3_job_is_dropped(const Job *job, uint64_t now, Dsv3Error *error);
 extern void dsv3_job_forget(Dsv3Scheduler *scheduler, Job *job);
 
 /* scheduler_events.c: send a piece if it is time for one; send the end and forget the job. The job is not in the batch any more when

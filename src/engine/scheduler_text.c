@@ -4,8 +4,11 @@
  *
  * With a text thread everything here but dsv3_text_prepare_all runs in it; without, in the running thread.
  */
+#include "common/altstack.h"
 #include "engine/at_once.h"
 #include "engine/scheduler_state.h"
+
+#include <string.h>
 
 static bool
 send_at_once(Dsv3Scheduler *scheduler, const Job *job, Dsv3Error *err)
@@ -33,6 +36,19 @@ send_at_once(Dsv3Scheduler *scheduler, const Job *job, Dsv3Error *err)
 	return ok;
 }
 
+/* The job's text could not be made ready; whoever gave it up has the better reason. */
+static void
+fail_text(Dsv3Scheduler *scheduler, Job *job, Dsv3Error *error)
+{
+	if (strcmp(error->sqlstate, DSV3_ERR_CANCELLED) == 0)
+	{
+		pthread_mutex_lock(&scheduler->lock);
+		(void) dsv3_job_is_dropped(job, now_us(), error);
+		pthread_mutex_unlock(&scheduler->lock);
+	}
+	dsv3_job_fail(scheduler, job, error);
+}
+
 /* Encode a job's prompt and pass it on, or answer it. The job is JOB_IN_TEXT and the caller's. */
 static void
 prepare_job(Dsv3Scheduler *scheduler, Job *job)
@@ -47,7 +63,7 @@ prepare_job(Dsv3Scheduler *scheduler, Job *job)
 			dsv3_job_forget(scheduler, job);
 		}
 		else
-			dsv3_job_fail(scheduler, job, &err);
+			fail_text(scheduler, job, &err);
 		return;
 	}
 	job->seq = dsv3_sequence_open(scheduler->backend, job->request, (size_t) scheduler->context,
@@ -55,7 +71,7 @@ prepare_job(Dsv3Scheduler *scheduler, Job *job)
 	job->request = NULL;
 	if (job->seq == NULL)
 	{
-		dsv3_job_fail(scheduler, job, &err);
+		fail_text(scheduler, job, &err);
 		return;
 	}
 	atomic_fetch_add(&scheduler->n_prompt_tokens, job->seq->n_prompt);
@@ -86,6 +102,7 @@ void *
 dsv3_text_main(void *arg)
 {
 	Dsv3Scheduler *scheduler = arg;
+	void *stack = dsv3_altstack_set();
 
 	pthread_mutex_lock(&scheduler->lock);
 	while (!scheduler->stop)
@@ -102,6 +119,7 @@ dsv3_text_main(void *arg)
 		pthread_mutex_lock(&scheduler->lock);
 	}
 	pthread_mutex_unlock(&scheduler->lock);
+	dsv3_altstack_drop(stack);
 	return NULL;
 }
 

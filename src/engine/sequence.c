@@ -521,6 +521,7 @@ dsv3_sequence_open(Dsv3Backend *backend, Dsv3Request *request, size_t max_contex
 	}
 	seq->request = request;
 	seq->backend = backend;
+	seq->tokens.abort_flag = seq->choices.abort_flag = request->abort_flag;
 	backend->ops->decoder_init(backend, &seq->decoder, true);
 	if (!dsv3_seen_open(&seq->seen, &request->sampling, backend->sample_limit, err) ||
 		!open_prompt(seq, max_context, kv_limited, err))

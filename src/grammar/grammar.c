@@ -462,14 +462,14 @@ static bool
 validate_schema(Dsv3Grammar *g, Validator *v, const char *text, size_t len, Dsv3Error *err)
 {
 	Ctx *ctx = v->ctx;
-	SchemaDoc doc;
+	SchemaDoc *doc = dsv3_gr_arena_alloc(ctx->arena, sizeof(SchemaDoc));
 	Json *schema = parse_source(ctx, g->source, g->source_len);
 	Json *value;
 	JsonFault fault;
 
-	dsv3_gr_schema_open(&doc, ctx, schema, (Draft) g->options.draft, g->documents, g->options.ndocuments);
-	doc.format_assert = !g->options.format_annotation;
-	v->doc = &doc;
+	dsv3_gr_schema_open(doc, ctx, schema, (Draft) g->options.draft, g->documents, g->options.ndocuments);
+	doc->format_assert = !g->options.format_annotation;
+	v->doc = doc;
 	value = dsv3_gr_json_parse(ctx->arena, text, len, true, &fault);
 	if (value == NULL)
 		return dsv3_error(err, DSV3_ERR_INTERNAL, "answer %s%s at byte %zu",

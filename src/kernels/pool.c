@@ -32,6 +32,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/altstack.h"
+
 /* How long a thread looks for the next loop of a step before it sleeps. */
 #define SPIN_NS 50000
 
@@ -150,16 +152,19 @@ static void *
 thread_main(void *arg)
 {
 	Dsv3Pool *pool = arg;
+	void *stack = dsv3_altstack_set();
 	unsigned seen = 0;
 
 	for (;;)
 	{
 		wait_for_run(pool, seen);
 		if (atomic_load(&pool->closing))
-			return NULL;
+			break;
 		seen = atomic_load_explicit(&pool->run, memory_order_acquire);
 		work(pool, seen);
 	}
+	dsv3_altstack_drop(stack);
+	return NULL;
 }
 
 /* Wake whoever sleeps on pool->run, which has just changed. */

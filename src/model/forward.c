@@ -7,6 +7,7 @@
  * Everything is F32. Rows never mix outside attention, products sum each output in an order of their own, attention goes by
  * absolute position: that is why cutting rows into batches, and the company they have there, changes no bit.
  */
+#include "common/abort.h"
 #include "model/impl.h"
 #include "model/rope.h"
 
@@ -65,15 +66,6 @@ residual_row(void *arg, int64_t row)
 	norm_row(arg, row);
 }
 
-static bool
-aborted(const atomic_bool *flag, Dsv3Error *err)
-{
-	if (!flag || !atomic_load_explicit(flag, memory_order_relaxed))
-		return false;
-	dsv3_error(err, DSV3_ERR_CANCELLED, "canceling model step on request");
-	return true;
-}
-
 /* Run the rows in scratch through the model. */
 static bool
 run_batch(Step *step, Dsv3Kv *kv, int n_rows, int n_segments, const atomic_bool *abort_flag, Dsv3Error *err)
@@ -86,7 +78,7 @@ run_batch(Step *step, Dsv3Kv *kv, int n_rows, int n_segments, const atomic_bool 
 	{
 		const Dsv3LayerWeights *w = &model->checkpoint->weights.layers[layer];
 
-		if (aborted(abort_flag, err))
+		if (dsv3_aborted(abort_flag, "model step", err))
 			return false;
 		step->norm = w->input_norm;
 		dsv3_pool_run(model->pool, n_rows, norm_row, step);

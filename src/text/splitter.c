@@ -509,8 +509,11 @@ find_matches(const Rule *rule, Dsv3SplitState *state, const uint8_t *atoms, uint
 	state->matches.count = 0;
 	while (from <= count)
 	{
-		int rc = pcre2_match(rule->code, atoms, count, from, 0, state->match_data, state->match_context);
+		int rc;
 
+		if (dsv3_aborted(state->abort_flag, "the encoding of a text", err))
+			return false;
+		rc = pcre2_match(rule->code, atoms, count, from, 0, state->match_data, state->match_context);
 		if (rc == PCRE2_ERROR_NOMATCH)
 			return true;
 		if (rc < 0)

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "common/abort.h"
 #include "text/charset.h"
 
 typedef struct Dsv3Splitter Dsv3Splitter;
@@ -73,6 +73,7 @@ typedef struct Dsv3SplitState
 	void *match_context; /* PCRE2's */
 	void *match_data;
 	void *jit_stack;
+	const atomic_bool *abort_flag; /* as in Dsv3Tokens */
 } Dsv3SplitState;
 
 extern void dsv3_split_state_free(Dsv3SplitState *state);

@@ -326,6 +326,7 @@ encode_plain(Encoder *e, const char *text, size_t len)
 	size_t split_len, at = 0;
 	uint32_t seen = 0;
 
+	e->split.abort_flag = e->out->abort_flag;
 	if (!dsv3_splitter_split(e->tokenizer->splitter, &e->split, text, len, &split_text, &split_len, e->err))
 		return false;
 	for (size_t i = 0; i < e->split.pieces.count; i++)
@@ -333,6 +334,8 @@ encode_plain(Encoder *e, const char *text, size_t len)
 		Dsv3Piece piece = e->split.pieces.items[i];
 		size_t begin;
 
+		if (dsv3_aborted(e->out->abort_flag, "the encoding of a text", e->err))
+			return false;
 		/* pieces are in order, so their bytes are found by walking on */
 		for (; seen < piece.start; seen++)
 			at += dsv3_utf8_length((uint8_t) split_text[at]);

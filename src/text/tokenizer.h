@@ -17,16 +17,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "common/abort.h"
 
 typedef struct Dsv3Tokenizer Dsv3Tokenizer;
 
-/* A growing array of ids; zero-initialise, free with dsv3_tokens_free. */
+/* A growing array of ids; zero-initialise, free with dsv3_tokens_free. abort_flag may be NULL: when it becomes true, text that is being
+ * encoded into the array is given up with 57014. */
 typedef struct Dsv3Tokens
 {
 	int32_t *ids;
 	size_t count;
 	size_t capacity;
+	const atomic_bool *abort_flag;
 } Dsv3Tokens;
 
 extern bool dsv3_tokens_push(Dsv3Tokens *tokens, int32_t id, Dsv3Error *err);

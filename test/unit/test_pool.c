@@ -3,6 +3,7 @@
  *	  The thread pool: each slice once, the caller waits for all, any number of threads, no processor time when idle.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "common/altstack.h"
 #include "kernels/pool.h"
 
 #define MAX_SLICES 1000
@@ -131,6 +133,38 @@ test_idle_costs_nothing(void **state)
 	dsv3_pool_close(pool);
 }
 
+/* Which threads have a stack for signal handlers, by bits. */
+static void
+look_for_stack(void *arg, int64_t i)
+{
+	atomic_int *have = arg;
+	stack_t stack;
+
+	assert_int_equal(sigaltstack(NULL, &stack), 0);
+	/* Keep the slice until another thread has taken the other one. */
+	atomic_fetch_add(have, stack.ss_flags & SS_DISABLE ? 16 : 1);
+	while (atomic_load(have) % 16 + atomic_load(have) / 16 < 2)
+		usleep(100);
+	(void) i;
+}
+
+static void
+test_crash_stacks(void **state)
+{
+	Dsv3Error err;
+	Dsv3Pool *pool = dsv3_pool_open(2, &err);
+	atomic_int have = 0;
+
+	(void) state;
+	if (DSV3_HAVE_SANITIZER)
+		skip();
+	assert_non_null(pool);
+	dsv3_pool_run(pool, 2, look_for_stack, &have);
+	assert_int_equal(atomic_load(&have),
+					 17); /* the pool's thread has one, the caller is this process's business */
+	dsv3_pool_close(pool);
+}
+
 static void
 test_bad_counts(void **state)
 {
@@ -147,9 +181,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_each_slice_once),
-		cmocka_unit_test(test_waits),
-		cmocka_unit_test(test_idle_costs_nothing),
+		cmocka_unit_test(test_each_slice_once),    cmocka_unit_test(test_waits),
+		cmocka_unit_test(test_idle_costs_nothing), cmocka_unit_test(test_crash_stacks),
 		cmocka_unit_test(test_bad_counts),
 	};
 

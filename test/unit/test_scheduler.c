@@ -592,6 +592,71 @@ checkpoint_mix(void **state)
 	close_rig(mixed);
 }
 
+/* A text in the encoder is given up when its request is: a flag for each, looked at between pieces. */
+static void
+encoding_is_given_up(void **state)
+{
+	static const char model[] = "build/tiny-model";
+	Rig *rig;
+	atomic_bool abort_flag = true;
+	Dsv3Tokens tokens = {.abort_flag = &abort_flag};
+	Dsv3Error err = {0};
+
+	(void) state;
+	if (access("build/tiny-model/config.json", R_OK) != 0)
+	{
+		assert_null(getenv("CI"));
+		print_message("no %s: make tiny-model\n", model);
+		skip();
+	}
+	rig = open_rig(model, 64, 0, false);
+	assert_false(rig->backend->ops->encode(rig->backend, "some words", 10, 0, &tokens, &err));
+	assert_string_equal(err.sqlstate, DSV3_ERR_CANCELLED);
+	assert_int_equal(tokens.count, 0);
+	atomic_store(&abort_flag, false);
+	assert_true(rig->backend->ops->encode(rig->backend, "some words", 10, 0, &tokens, &err));
+	assert_true(tokens.count > 0);
+	dsv3_tokens_free(&tokens);
+	close_rig(rig);
+}
+
+/* The same through a request: what was asked to stop stops with its reason, whatever it was doing. */
+static void
+cancelled_while_encoding(void **state)
+{
+	enum
+	{
+		SIZE = 4 << 20
+	};
+	Rig *rig = open_rig("build/tiny-model", 64, 0, true);
+	char *text = malloc(SIZE + 1);
+
+	(void) state;
+	for (int i = 0; i < SIZE; i++)
+		text[i] = i % 7 ? 'a' + i % 26 : ' ';
+	text[SIZE] = '\0';
+	for (uint64_t id = 1; id <= 2; id++)
+	{
+		Dsv3Request *request = dsv3_request_new(id, DSV3_REQUEST_TOKENIZE);
+
+		set(&request->prompt, text);
+		request->timeout_ms = id == 2 ? 1 : 0;
+		submit(rig, request);
+		usleep(20000);
+		if (id == 1)
+			dsv3_scheduler_cancel(rig->scheduler, id);
+		while (rig->results[id].ends == 0)
+		{
+			(void) dsv3_scheduler_step(rig->scheduler);
+			usleep(1000);
+		}
+		assert_string_equal(rig->results[id].error.sqlstate, DSV3_ERR_CANCELLED);
+		assert_non_null(strstr(rig->results[id].error.message, id == 1 ? "request cancelled" : "timed out"));
+	}
+	free(text);
+	close_rig(rig);
+}
+
 static void
 order_and_fairness(void **state)
 {
@@ -783,6 +848,8 @@ main(void)
 		cmocka_unit_test(resume_anywhere),
 		cmocka_unit_test(resume_text),
 		cmocka_unit_test(cancel_anywhere),
+		cmocka_unit_test(encoding_is_given_up),
+		cmocka_unit_test(cancelled_while_encoding),
 		cmocka_unit_test(order_and_fairness),
 		cmocka_unit_test(interactive_displaces_batch),
 		cmocka_unit_test(gathering),
