@@ -83,6 +83,7 @@ build_trie(VocabTrie *trie, const SortItem *items, int32_t n, int32_t *same)
 			node->depth = (uint8_t) (k + 1);
 			node->token = -1;
 			node->first = norder;
+			node->below = 0;
 			open[++depth] = trie->n++;
 		}
 		trie->nodes[open[depth]].token = items[i].token;
