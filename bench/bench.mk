@@ -36,3 +36,12 @@ bench-extract-all: all $(BENCH_MODEL) $(BENCH_VENV)/.ready
 	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) -c "dsv3.weights = 'int8'" \
 		$(BENCH_VENV)/bin/python bench/extraction/run_all.py \
 		--records build/extraction/all-$(notdir $(BENCH_MODEL)).jsonl $(ARGS)
+
+$(ENGINE_BUILD)/libdsv3grammar.so: $(ENGINE_LIB)
+	$(ENGINE_CC) -shared -o $@ -Wl,--whole-archive $< -Wl,--no-whole-archive $(ENGINE_LIBS)
+
+## make bench-grammar     structured output beside xgrammar and llguidance, same schemas and vocabulary (ARGS="--every 10")
+.PHONY: bench-grammar
+bench-grammar: $(ENGINE_BUILD)/libdsv3grammar.so $(GRAMMAR_VENV)/.ready $(GRAMMAR_DATA)/.ready
+	@$(GRAMMAR_VENV)/bin/python bench/grammar/compare.py $(ARGS) $(ENGINE_BUILD)/libdsv3grammar.so $(GRAMMAR_DATA)/tokenizer.json \
+		$(GRAMMAR_DATA)/maskbench

@@ -42,6 +42,27 @@ check-tap:
 check-grammar: engine
 	prove --exec '$(or $(PYTHON),python3)' test/grammar/suites.t
 
+# Peers and other opinions, and the public data, for `make bench-grammar` and `make soak-grammar`.
+GRAMMAR_VENV = build/grammar-venv
+GRAMMAR_DATA = build/grammar-data
+$(GRAMMAR_VENV)/.ready: bench/grammar/requirements.txt
+	@rm -rf $(GRAMMAR_VENV) && mkdir -p build
+	@$(PYTHON) -m venv $(GRAMMAR_VENV)
+	@$(GRAMMAR_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(GRAMMAR_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps xgrammar==0.2.9 || \
+		echo "xgrammar cannot be installed here; it will be left out"
+	@touch $@
+$(GRAMMAR_DATA)/.ready:
+	@mkdir -p $(GRAMMAR_DATA)
+	@for name in maskbench-dev deepseek-v3-tokenizer; do \
+		tar -xJf "$${DSV3_SHARED:-../shared}/data/$$name.tar.xz" -C $(GRAMMAR_DATA) || exit 1; done
+	@touch $@
+
+## make soak-grammar      a million random answers, checked by jsonschema and as jsonb (ARGS="--walks 50000 --seed 2")
+.PHONY: soak-grammar
+soak-grammar: all $(GRAMMAR_VENV)/.ready $(GRAMMAR_DATA)/.ready
+	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh $(GRAMMAR_VENV)/bin/python test/grammar/soak.py $(ARGS) $(GRAMMAR_DATA)/maskbench
+
 ## make check-extraction  the labelled extraction set and its scoring
 .PHONY: check-extraction
 check-extraction: engine

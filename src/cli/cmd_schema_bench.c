@@ -37,8 +37,6 @@ typedef struct Bench
 	long wrong;
 	bool slow; /* name what takes long */
 	uint64_t *words;
-	Arena arena;
-	jmp_buf out;
 } Bench;
 
 /* Time this thread has computed: others on the machine do not count. */
@@ -147,17 +145,14 @@ replay(Bench *bench, const char *path, Dsv3Grammar *grammar, const Json *data)
 }
 
 static void
-bench_schema(Bench *bench, const char *path, const Json *group)
+bench_schema(void *arg, const char *path, const Json *schema, const Json *tests)
 {
-	const Json *schema = dsv3_gr_json_get(group, "schema");
-	const Json *tests = dsv3_gr_json_get(group, "tests");
+	Bench *bench = arg;
 	TextBuf text = {NULL, 0, 0, false};
 	Dsv3Error err = {0};
 	Dsv3Grammar *grammar;
 	int64_t a;
 
-	if (schema == NULL)
-		return;
 	dsv3_gr_json_write(&text, schema);
 	a = cpu_ns();
 	grammar =
@@ -172,7 +167,7 @@ bench_schema(Bench *bench, const char *path, const Json *group)
 		bench->refused++;
 		return;
 	}
-	for (uint32_t i = 0; tests != NULL && tests->kind == JSON_ARRAY_ && i < tests->n; i++)
+	for (uint32_t i = 0; tests != NULL && i < tests->n; i++)
 	{
 		const Json *valid = dsv3_gr_json_get(tests->u.items[i], "valid");
 		const Json *data = dsv3_gr_json_get(tests->u.items[i], "data");
@@ -182,34 +177,6 @@ bench_schema(Bench *bench, const char *path, const Json *group)
 	}
 	sample(&bench->memory, (int64_t) dsv3_grammar_memory(grammar));
 	dsv3_grammar_free(grammar);
-}
-
-static bool
-bench_file(Bench *bench, const char *path, Dsv3Error *err)
-{
-	size_t len;
-	char *text = dsv3_schema_read(path, &len, err);
-	JsonFault fault;
-	Json *root;
-
-	if (text == NULL)
-		return false;
-	if (setjmp(bench->out) != 0)
-	{
-		free(text);
-		dsv3_gr_arena_free(&bench->arena);
-		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
-	}
-	dsv3_gr_arena_init(&bench->arena, 0, NULL, &bench->out);
-	root = dsv3_gr_json_parse(&bench->arena, text, len, false, &fault);
-	if (root != NULL && root->kind == JSON_ARRAY_)
-		for (uint32_t i = 0; i < root->n; i++)
-			bench_schema(bench, path, root->u.items[i]);
-	else if (root != NULL)
-		bench_schema(bench, path, root);
-	free(text);
-	dsv3_gr_arena_free(&bench->arena);
-	return true;
 }
 
 /* Whatever the vocabulary makes once in its life, before anything is timed. */
@@ -242,8 +209,6 @@ dsv3_schema_bench(int argc, char **argv)
 {
 	Bench bench;
 	Dsv3Error err = {0};
-	char **files;
-	size_t n = 0;
 	int64_t start = cpu_ns();
 	int status = 0;
 
@@ -262,18 +227,16 @@ dsv3_schema_bench(int argc, char **argv)
 	if (bench.vocab == NULL)
 		return dsv3_cli_fail(&err);
 	bench.words = calloc((size_t) dsv3_token_table_size(bench.vocab) / 64 + 1, 8);
-	files = dsv3_schema_files(argv[2], &n, &err);
-	if (files == NULL || bench.words == NULL)
-		status = dsv3_cli_fail(&err);
+	if (bench.words == NULL)
+		dsv3_error(&err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
 	else
 	{
 		printf("vocabulary of %d tokens ready in %.2f s\n", dsv3_token_table_size(bench.vocab),
 			   (double) (cpu_ns() - start) / 1e9);
 		warm_up(&bench);
 	}
-	for (size_t i = 0; files != NULL && i < n && status == 0; i++)
-		if (!bench_file(&bench, files[i], &err))
-			status = dsv3_cli_fail(&err);
+	if (bench.words == NULL || !dsv3_schema_each(argv[2], bench_schema, &bench, &err))
+		status = dsv3_cli_fail(&err);
 	report("compile", &bench.compile, 1e6, "ms");
 	report("mask", &bench.mask, 1e3, "us");
 	report("accept", &bench.accept, 1e3, "us");
@@ -287,7 +250,6 @@ dsv3_schema_bench(int argc, char **argv)
 	free(bench.memory.v);
 	free(bench.allowed.v);
 	free(bench.words);
-	dsv3_schema_files_free(files);
 	dsv3_tokenizer_close(bench.tokenizer);
 	dsv3_token_table_free(bench.vocab);
 	return bench.wrong > 0 ? 1 : status;

@@ -31,8 +31,6 @@ typedef struct Walk
 	long failures;
 	long refused;
 	long schemas;
-	Arena arena;
-	jmp_buf out;
 } Walk;
 
 static uint64_t
@@ -76,6 +74,16 @@ fail(Walk *w, const char *path, const char *what, const TextBuf *text)
 	if (w->failures <= 50)
 		printf("FAIL %s: %s after %.*s\n", path, what, (int) (text->len > 600 ? 600 : text->len),
 			   text->data == NULL ? "" : text->data);
+}
+
+/* An answer on one line: a newline in it can only be white space between its parts. */
+static void
+print_line(const char *path, const TextBuf *text)
+{
+	printf("%s\t", path);
+	for (size_t i = 0; i < text->len; i++)
+		putchar(text->data[i] == '\n' ? ' ' : text->data[i]);
+	putchar('\n');
 }
 
 static void
@@ -151,19 +159,21 @@ one_walk(Walk *w, const char *path, Dsv3Grammar *grammar, long index)
 		if (!dsv3_grammar_validate(grammar, text.data == NULL ? "" : text.data, text.len, &err))
 			fail(w, path, err.message, &text);
 		if (w->print)
-			printf("%s\t%s\n", path, text.data == NULL ? "" : text.data);
+			print_line(path, &text);
 	}
 	dsv3_gr_textbuf_free(&text);
 	dsv3_matcher_free(m);
 }
 
 static void
-walk_schema(Walk *w, const char *path, const Json *schema)
+walk_schema(void *arg, const char *path, const Json *schema, const Json *tests)
 {
+	Walk *w = arg;
 	TextBuf text = {NULL, 0, 0, false};
 	Dsv3Error err = {0};
 	Dsv3Grammar *grammar;
 
+	(void) tests;
 	dsv3_gr_json_write(&text, schema);
 	grammar = dsv3_grammar_compile(w->vocab, DSV3_GRAMMAR_JSON_SCHEMA, text.data, text.len, &w->options, NULL,
 								   &err);
@@ -177,38 +187,6 @@ walk_schema(Walk *w, const char *path, const Json *schema)
 	for (long i = 0; i < w->per_schema; i++)
 		one_walk(w, path, grammar, i);
 	dsv3_grammar_free(grammar);
-}
-
-static bool
-walk_file(Walk *w, const char *path, Dsv3Error *err)
-{
-	size_t len;
-	char *text = dsv3_schema_read(path, &len, err);
-	JsonFault fault;
-	Json *root;
-
-	if (text == NULL)
-		return false;
-	if (setjmp(w->out) != 0)
-	{
-		free(text);
-		dsv3_gr_arena_free(&w->arena);
-		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
-	}
-	dsv3_gr_arena_init(&w->arena, 0, NULL, &w->out);
-	root = dsv3_gr_json_parse(&w->arena, text, len, false, &fault);
-	if (root != NULL && root->kind == JSON_ARRAY_)
-		for (uint32_t i = 0; i < root->n; i++)
-			walk_schema(w, path, dsv3_gr_json_get(root->u.items[i], "schema"));
-	else if (root != NULL)
-	{
-		const Json *schema = dsv3_gr_json_get(root, "schema");
-
-		walk_schema(w, path, schema != NULL && dsv3_gr_json_get(root, "tests") != NULL ? schema : root);
-	}
-	free(text);
-	dsv3_gr_arena_free(&w->arena);
-	return true;
 }
 
 int
@@ -225,8 +203,6 @@ dsv3_schema_walk(int argc, char **argv)
 										  {NULL, 0, NULL, 0}};
 	Walk w;
 	Dsv3Error err = {0};
-	char **files;
-	size_t n = 0;
 	int c;
 	int status = 0;
 
@@ -273,15 +249,12 @@ dsv3_schema_walk(int argc, char **argv)
 	w.words = (dsv3_token_table_size(w.vocab) + 63) / 64;
 	w.mask = malloc((size_t) w.words * 8);
 	w.other = malloc((size_t) w.words * 8);
-	files = dsv3_schema_files(argv[optind + 1], &n, &err);
-	if (files == NULL || w.mask == NULL || w.other == NULL)
+	if (w.mask == NULL || w.other == NULL)
+		dsv3_error(&err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
+	if (w.mask == NULL || w.other == NULL || !dsv3_schema_each(argv[optind + 1], walk_schema, &w, &err))
 		status = dsv3_cli_fail(&err);
-	for (size_t i = 0; files != NULL && i < n && status == 0; i++)
-		if (!walk_file(&w, files[i], &err))
-			status = dsv3_cli_fail(&err);
 	fprintf(stderr, "%ld walks over %ld schemas (%ld refused), %ld steps, %ld failures\n", w.walks, w.schemas,
 			w.refused, w.steps, w.failures);
-	dsv3_schema_files_free(files);
 	free(w.mask);
 	free(w.other);
 	dsv3_token_table_free(w.vocab);

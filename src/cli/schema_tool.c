@@ -203,3 +203,64 @@ dsv3_schema_files_free(char **files)
 		free(*f);
 	free(files);
 }
+
+static void
+visit_group(const char *path, int64_t number, const Json *group, Dsv3SchemaVisit visit, void *arg)
+{
+	const Json *schema = dsv3_gr_json_get(group, "schema");
+	const Json *tests = dsv3_gr_json_get(group, "tests");
+	char place[4200];
+
+	if (number >= 0)
+		snprintf(place, sizeof(place), "%s#%lld", path, (long long) number);
+	else
+		snprintf(place, sizeof(place), "%s", path);
+	if (schema != NULL && tests != NULL && tests->kind == JSON_ARRAY_)
+		visit(arg, place, schema, tests);
+	else if (number < 0)
+		visit(arg, place, group, NULL);
+}
+
+static bool
+visit_file(const char *path, Dsv3SchemaVisit visit, void *arg, Dsv3Error *err)
+{
+	size_t len;
+	char *text = dsv3_schema_read(path, &len, err);
+	JsonFault fault;
+	Json *root;
+	Arena arena;
+	jmp_buf out;
+
+	if (text == NULL)
+		return false;
+	memset(&arena, 0, sizeof(arena));
+	if (setjmp(out) != 0)
+	{
+		free(text);
+		dsv3_gr_arena_free(&arena);
+		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory");
+	}
+	dsv3_gr_arena_init(&arena, 0, NULL, &out);
+	root = dsv3_gr_json_parse(&arena, text, len, false, &fault);
+	if (root != NULL && root->kind == JSON_ARRAY_)
+		for (uint32_t i = 0; i < root->n; i++)
+			visit_group(path, i, root->u.items[i], visit, arg);
+	else if (root != NULL)
+		visit_group(path, -1, root, visit, arg);
+	free(text);
+	dsv3_gr_arena_free(&arena);
+	return true;
+}
+
+bool
+dsv3_schema_each(const char *dir, Dsv3SchemaVisit visit, void *arg, Dsv3Error *err)
+{
+	size_t n = 0;
+	char **files = dsv3_schema_files(dir, &n, err);
+	bool ok = files != NULL;
+
+	for (size_t i = 0; i < n && ok; i++)
+		ok = visit_file(files[i], visit, arg, err);
+	dsv3_schema_files_free(files);
+	return ok;
+}
