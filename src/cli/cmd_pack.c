@@ -37,11 +37,11 @@ print_help(void)
 		"Make one file of a model directory: mapped at once, shared by all processes that use it.\n\n"
 		"Usage: dsv3 pack [OPTIONS] MODEL OUT\n\n"
 		"Options:\n"
-		"  --bits N              16 (BF16) or 8 (default): what matrices become. With 8 the embedding and\n"
-		"                        the latent expansion stay as stored\n"
-		"  --tensor PATTERN=TYPE matrices with such names become stored, f32, bf16 or int8; may be "
-		"repeated,\n"
-		"                        the last that fits counts\n"
+		"  --bits N              what matrices become: 16 (BF16), 8, or 4 (default: routed experts 4 bits,\n"
+		"                        the output matrix 8, others 6). With 8 and 4 the embedding and the latent\n"
+		"                        expansion stay as stored\n"
+		"  --tensor PATTERN=TYPE matrices with such names become stored, f32, bf16, int8, int6 or int4;\n"
+		"                        may be repeated, the last that fits counts\n"
 		"  --table FILE          such rules from a file, one \"PATTERN TYPE\" a line; # begins a comment\n"
 		"  --force               replace OUT when it exists\n"
 		"  --threads N           compute threads (default: one per CPU)\n"
@@ -174,8 +174,8 @@ read_options(Arguments *args, int argc, char **argv)
 		switch (c)
 		{
 			case 'b':
-				if (!dsv3_cli_integer(optarg, 8, 16, &n) || (n != 8 && n != 16))
-					return dsv3_cli_usage("pack", "--bits is 16 or 8, not \"%s\"", optarg);
+				if (!dsv3_cli_integer(optarg, 4, 16, &n) || (n != 4 && n != 8 && n != 16))
+					return dsv3_cli_usage("pack", "--bits is 16, 8 or 4, not \"%s\"", optarg);
 				args->options.bits = (int) n;
 				break;
 			case 't':
@@ -209,7 +209,7 @@ read_options(Arguments *args, int argc, char **argv)
 int
 dsv3_cmd_pack(int argc, char **argv)
 {
-	Arguments args = {.options = {.bits = 8}};
+	Arguments args = {.options = {.bits = 4}};
 	int status = read_options(&args, argc, argv);
 
 	if (status < 0)

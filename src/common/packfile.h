@@ -47,7 +47,10 @@ typedef enum Dsv3PackType
 	DSV3_PACK_BF16 = 3,
 	DSV3_PACK_F16 = 4,
 	DSV3_PACK_FP8 = 5,
-	DSV3_PACK_INT8 = 6, /* in panels, see kernels/int8.h */
+	/* in panels, see kernels/int8.h and quant.h */
+	DSV3_PACK_INT8 = 6,
+	DSV3_PACK_A4 = 7,
+	DSV3_PACK_S6 = 8,
 } Dsv3PackType;
 
 typedef struct Dsv3PackPiece

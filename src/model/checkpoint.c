@@ -247,7 +247,6 @@ fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
 	name_weights(info->weights, sizeof(info->weights), totals.seen, cp->files->pack);
 	if (options->weights == DSV3_WEIGHTS_INT8)
 		snprintf(info->weights, sizeof(info->weights), "int8");
-	info->codes = totals.seen[DSV3_TYPE_INT8] || cp->weights.head.type == DSV3_TYPE_INT8;
 	info->arena_bytes = cp->arena->bytes;
 	info->n_files = cp->files->n_files;
 	info->n_tensors = cp->files->n_tensors;

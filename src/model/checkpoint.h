@@ -116,7 +116,6 @@ typedef struct Dsv3CheckpointInfo
 {
 	char digest[65];  /* see digest.c for what it covers */
 	char weights[16]; /* as Dsv3ModelInfo.weights */
-	bool codes;       /* some matrix is INT8: activations need codes */
 	int64_t
 		params_total; /* of the main model; MTP layers and ignored tensors not counted, a tied head once */
 	int64_t

@@ -34,7 +34,7 @@ embed_row(void *arg, int64_t row)
 	dsv3_rope_angles(&c->rope, pairs, s->row[row].position, s->cosine + row * pairs, s->sine + row * pairs);
 }
 
-/* h = RMS(x), with codes. */
+/* h = RMS(x), quantised as its readers want it. */
 static void
 norm_row(void *arg, int64_t row)
 {

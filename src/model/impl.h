@@ -15,19 +15,35 @@
 #include "kernels/int8.h"
 #include "kernels/ops.h"
 #include "kernels/pool.h"
+#include "kernels/quant.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 
-/* Activations of a batch with, for 8-bit weights, their codes. */
+/* Activations of a batch with what packed weights read instead of them. */
 typedef struct Dsv3Act
 {
 	float *data; /* [rows][width] */
 	int64_t width;
-	int16_t *codes; /* [rows][code_width]; NULL when no weight is INT8 */
+	int16_t *codes; /* [rows][code_width]; NULL when no weight that reads them is INT8 */
 	float *scales;  /* [rows][scale_width] */
 	int64_t code_width;
 	int64_t scale_width;
+	Dsv3CodeBlock *blocks; /* [rows][block_width]; NULL when no weight that reads them is A4 or S6 */
+	int64_t block_width;
 } Dsv3Act;
+
+/* The forms that the activations of each kind are needed in besides floats. */
+#define DSV3_ACT_CODES  1u
+#define DSV3_ACT_BLOCKS 2u
+
+typedef struct Dsv3ActForms
+{
+	unsigned h;
+	unsigned q_a;
+	unsigned o;
+	unsigned gate; /* of dense and shared MLPs */
+	unsigned expert_gate;
+} Dsv3ActForms;
 
 /* One row of a batch: a token of a sequence. */
 typedef struct Dsv3BatchRow
@@ -105,7 +121,7 @@ struct Dsv3Model
 	const Dsv3Ops *ops;
 	Dsv3Pool *pool;
 	bool expanded;
-	bool codes;       /* some matrix is INT8: activations need codes */
+	Dsv3ActForms forms;
 	int64_t max_rows; /* of a batch */
 	Dsv3ModelInfo info;
 	atomic_uint_least64_t *expert_counts; /* [n_layers][E] */
@@ -143,7 +159,7 @@ typedef struct Dsv3Product
 	int chunk;
 } Dsv3Product;
 
-/* One gate/up pair of a parallel section: out = silu(x gate^T) * (x up^T), quantised if out has codes. */
+/* One gate/up pair of a parallel section: out = silu(x gate^T) * (x up^T), quantised as out asks for. */
 typedef struct Dsv3Mlp1
 {
 	const Dsv3Mlp *mlp;
@@ -158,7 +174,7 @@ typedef struct Dsv3Mlp1
 /* linear.c */
 extern Dsv3Rows dsv3_act_rows(const Dsv3Act *act);
 extern Dsv3Act dsv3_act_from(const Dsv3Act *act, int64_t row);
-/* Quantise one row if the activations carry codes. */
+/* Quantise one row as the activations ask for. */
 extern void dsv3_act_quantise(const Dsv3Ops *ops, const Dsv3Act *act, int64_t row);
 extern void dsv3_linear(Dsv3Model *model, Dsv3Product *products, int n);
 extern void dsv3_gate_up(Dsv3Model *model, Dsv3Mlp1 *mlps, int n);

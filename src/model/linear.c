@@ -19,7 +19,9 @@ dsv3_act_rows(const Dsv3Act *act)
 					  .codes = act->codes,
 					  .code_scales = act->scales,
 					  .code_stride = act->code_width,
-					  .scale_stride = act->scale_width};
+					  .scale_stride = act->scale_width,
+					  .blocks = act->blocks,
+					  .block_stride = act->block_width};
 }
 
 Dsv3Act
@@ -33,15 +35,28 @@ dsv3_act_from(const Dsv3Act *act, int64_t row)
 		a.codes += row * a.code_width;
 		a.scales += row * a.scale_width;
 	}
+	if (a.blocks)
+		a.blocks += row * a.block_width;
 	return a;
+}
+
+/* Columns first .. first + n - 1 of a row; first is a multiple of 128. */
+static void
+quantise_columns(const Dsv3Ops *ops, const Dsv3Act *act, int64_t row, int first, int n)
+{
+	const float *data = act->data + row * act->width + first;
+
+	if (act->codes)
+		ops->quantise(data, n, act->codes + row * act->code_width + first,
+					  act->scales + row * act->scale_width + first / DSV3_INT8_GROUP);
+	if (act->blocks)
+		ops->quantise8(data, n, act->blocks + row * act->block_width + first / DSV3_BLOCK);
 }
 
 void
 dsv3_act_quantise(const Dsv3Ops *ops, const Dsv3Act *act, int64_t row)
 {
-	if (act->codes)
-		ops->quantise(act->data + row * act->width, (int) act->width, act->codes + row * act->code_width,
-					  act->scales + row * act->scale_width);
+	quantise_columns(ops, act, row, 0, (int) act->width);
 }
 
 /* Columns per slice: a multiple of `unit`, costing about `target`. */
@@ -149,10 +164,7 @@ gate_up_slice(void *arg, int64_t slice)
 		float *gate = p->out.data + i * p->out.width + n0;
 
 		work->ops->silu_mul(gate, p->up + i * p->out.width + n0, n1 - n0, gate);
-		/* n0 begins a group */
-		if (p->out.codes)
-			work->ops->quantise(gate, n1 - n0, p->out.codes + i * p->out.code_width + n0,
-								p->out.scales + i * p->out.scale_width + n0 / DSV3_INT8_GROUP);
+		quantise_columns(work->ops, &p->out, i, n0, n1 - n0);
 	}
 }
 
@@ -169,7 +181,8 @@ dsv3_gate_up(Dsv3Model *model, Dsv3Mlp1 *mlps, int n)
 	{
 		Dsv3Mlp1 *p = &mlps[i];
 		int64_t cost = 2 * (int64_t) p->m * p->mlp->gate.in;
-		int unit = p->out.codes ? DSV3_INT8_GROUP : p->m > 4 ? 48 : 16;
+		/* a slice of what is quantised is whole groups */
+		int unit = p->out.codes || p->out.blocks ? DSV3_BLOCK : p->m > 4 ? 48 : 16;
 
 		p->chunk = chunk_columns(p->mlp->gate.out, cost > 0 ? cost : 1, target, unit);
 		p->first_slice = slices;

@@ -443,7 +443,7 @@ dsv3_mla(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows, int n_segments)
 		else
 			absorbed(&mla, n_segments);
 	}
-	if (s->o.codes)
+	if (s->o.codes || s->o.blocks)
 		dsv3_pool_run(model->pool, n_rows, quantise_o, &mla);
 	out = (Dsv3Product){
 		.weight = &w->o, .x = dsv3_act_rows(&s->o), .m = n_rows, .y = s->out, .ldy = c->hidden_size};

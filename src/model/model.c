@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "model/impl.h"
+#include "model/weights.h"
 
 /* Rows of a batch: enough to make the products bound by arithmetic, within so much working memory. */
 #define MAX_BATCH_ROWS 512
@@ -36,6 +37,42 @@ static void
 parallel(void *context, int64_t n, void (*fn)(void *arg, int64_t i), void *arg)
 {
 	dsv3_pool_run(context, n, fn, arg);
+}
+
+/* What a matrix of the model reads its input rows as, besides floats. */
+static void
+note_forms(void *context, Dsv3MatrixRole role, Dsv3Weight *weight)
+{
+	Dsv3ActForms *forms = context;
+	unsigned form = !dsv3_type_is_packed(weight->type) ? 0
+					: weight->type == DSV3_TYPE_INT8   ? DSV3_ACT_CODES
+													   : DSV3_ACT_BLOCKS;
+
+	switch (role)
+	{
+		case DSV3_MATRIX_EMBED:
+		case DSV3_MATRIX_KV_B:
+			break;
+		case DSV3_MATRIX_Q:
+			forms->q_a |= form;
+			forms->h |= form;
+			break;
+		case DSV3_MATRIX_O:
+			forms->o |= form;
+			break;
+		case DSV3_MATRIX_MLP:
+			forms->gate |= form;
+			forms->h |= form;
+			break;
+		case DSV3_MATRIX_EXPERT:
+			forms->expert_gate |= form;
+			forms->h |= form;
+			break;
+		case DSV3_MATRIX_KV_A:
+		case DSV3_MATRIX_HEAD:
+			forms->h |= form;
+			break;
+	}
 }
 
 static void
@@ -87,7 +124,8 @@ dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *er
 	if (!(model->checkpoint = dsv3_checkpoint_open(path, &checkpoint, err)))
 		goto failed;
 	model->config = &model->checkpoint->config;
-	model->codes = model->checkpoint->info.codes;
+	dsv3_weights_visit(&model->checkpoint->weights, model->config, note_forms, &model->forms);
+	note_forms(&model->forms, DSV3_MATRIX_HEAD, &model->checkpoint->weights.head);
 
 	row_bytes = dsv3_scratch_row_bytes(model);
 	model->max_rows = SCRATCH_BYTES / row_bytes;

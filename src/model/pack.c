@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/int8.h"
+#include "kernels/quant.h"
 
 /* Every type of the format but DSV3_PACK_FILE. */
 static const struct
@@ -23,6 +23,8 @@ static const struct
 	{DSV3_PACK_F16, DSV3_TYPE_F16, DSV3_DTYPE_F16, 2, "f16"},
 	{DSV3_PACK_FP8, DSV3_TYPE_FP8, DSV3_DTYPE_F8_E4M3, 1, "fp8"},
 	{DSV3_PACK_INT8, DSV3_TYPE_INT8, DSV3_DTYPE_INT8, 0, "int8"},
+	{DSV3_PACK_A4, DSV3_TYPE_A4, DSV3_DTYPE_A4, 0, "int4"},
+	{DSV3_PACK_S6, DSV3_TYPE_S6, DSV3_DTYPE_S6, 0, "int6"},
 };
 
 #define N_TYPES ((int) (sizeof(types) / sizeof(types[0])))
@@ -69,7 +71,7 @@ dsv3_pack_tensor_bytes(int pack_type, int n_dims, const int64_t *dims)
 	{
 		if (n_dims != 2 || dims[0] < 1 || dims[1] < 1 || dims[0] > INT32_MAX || dims[1] > INT32_MAX)
 			return -1;
-		return (int64_t) dsv3_int8_bytes((int32_t) dims[0], (int32_t) dims[1]);
+		return (int64_t) dsv3_packed_bytes(types[i].type, (int32_t) dims[0], (int32_t) dims[1]);
 	}
 	bytes = types[i].element;
 	for (int d = 0; d < n_dims; d++)

@@ -4,7 +4,9 @@
  *
  * The rules, when no pattern of the user decides: 16 makes every matrix BF16. 8 makes every matrix INT8 but two, which stay as
  * they are stored: the embedding, whose rows are looked up one by one, and the latent expansion (kv_b), which attention
- * reads along both of its sides. Vectors and routers are always F32.
+ * reads along both of its sides. 4 gives each kind of matrix as few bits as it bears: routed experts, which are nearly all of a
+ * model, 4; the output matrix, whose errors go straight into the answer, 8; the other products 6; and the two that cannot
+ * be in panels stay, F32 as BF16. Vectors and routers are always F32.
  */
 #include "model/pack_plan.h"
 
@@ -14,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/int8.h"
+#include "kernels/quant.h"
 #include "model/convert.h"
 #include "model/json_file.h"
 
@@ -28,7 +30,7 @@ static const char *const small_files[] = {
 
 #define N_SMALL_FILES (sizeof(small_files) / sizeof(small_files[0]))
 
-static const char *const form_names[] = {"stored", "f32", "bf16", "int8"};
+static const char *const form_names[] = {"stored", "f32", "bf16", "int8", "int6", "int4"};
 
 bool
 dsv3_pack_form(const char *name, Dsv3PackForm *form)
@@ -102,15 +104,28 @@ add_vector(Dsv3PackPlan *plan, const char *name, int n_dims, const int64_t *dims
 	return item != NULL;
 }
 
+/* Rows of these are read one by one, which panels do not allow. */
+static bool
+read_by_rows(Dsv3MatrixRole role)
+{
+	return role == DSV3_MATRIX_EMBED || role == DSV3_MATRIX_KV_B;
+}
+
 /* What the user's patterns or else the rules make of a matrix. */
 static Dsv3PackForm
 form_of(Dsv3PackPlan *plan, const Dsv3Part *part)
 {
-	Dsv3PackForm form = DSV3_FORM_BF16;
+	int bits = plan->options->bits;
+	Dsv3PackForm form;
 
-	if (plan->options->bits == 8)
-		form = part->role == DSV3_MATRIX_EMBED || part->role == DSV3_MATRIX_KV_B ? DSV3_FORM_STORED
-																				 : DSV3_FORM_INT8;
+	if (bits == 16 || (bits == 4 && read_by_rows(part->role) && part->matrix.type == DSV3_TYPE_F32))
+		form = DSV3_FORM_BF16;
+	else if (read_by_rows(part->role))
+		form = DSV3_FORM_STORED;
+	else if (bits == 8 || part->role == DSV3_MATRIX_HEAD)
+		form = DSV3_FORM_INT8;
+	else
+		form = part->role == DSV3_MATRIX_EXPERT ? DSV3_FORM_INT4 : DSV3_FORM_INT6;
 	for (int i = 0; i < plan->options->n_rules; i++)
 	{
 		if (fnmatch(plan->options->rules[i].pattern, part->name, 0) == 0)
@@ -127,7 +142,9 @@ type_of(Dsv3PackForm form, Dsv3Type stored)
 {
 	static const Dsv3Type types[] = {[DSV3_FORM_F32] = DSV3_TYPE_F32,
 									 [DSV3_FORM_BF16] = DSV3_TYPE_BF16,
-									 [DSV3_FORM_INT8] = DSV3_TYPE_INT8};
+									 [DSV3_FORM_INT8] = DSV3_TYPE_INT8,
+									 [DSV3_FORM_INT6] = DSV3_TYPE_S6,
+									 [DSV3_FORM_INT4] = DSV3_TYPE_A4};
 
 	return form == DSV3_FORM_STORED ? stored : types[form];
 }
@@ -146,7 +163,7 @@ add_part(void *context, const Dsv3Part *part, Dsv3Error *err)
 		return add_vector(plan, part->name, part->n_dims, part->dims, part->vector, err);
 	form = form_of(plan, part);
 	type = type_of(form, part->matrix.type);
-	if (type == DSV3_TYPE_INT8 && (part->role == DSV3_MATRIX_EMBED || part->role == DSV3_MATRIX_KV_B))
+	if (dsv3_type_is_packed(type) && read_by_rows(part->role))
 	{
 		dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "\"%s\" cannot be packed as %s", part->name,
 				   form_names[form]);
@@ -164,6 +181,7 @@ add_part(void *context, const Dsv3Part *part, Dsv3Error *err)
 	if (item == NULL)
 		return false;
 	item->source = part->matrix;
+	item->type = type;
 	if (type == DSV3_TYPE_FP8)
 	{
 		int64_t dims[2] = {(part->dims[0] + FP8_BLOCK - 1) / FP8_BLOCK,
@@ -368,7 +386,7 @@ all_finite(const Dsv3Weight *rows, int32_t *row, int32_t *column)
 	return true;
 }
 
-bool
+Dsv3PackRows
 dsv3_pack_make_rows(const Dsv3PackItem *item, int32_t first, int32_t count, void *dst, int32_t *row,
 					int32_t *column)
 {
@@ -377,13 +395,13 @@ dsv3_pack_make_rows(const Dsv3PackItem *item, int32_t first, int32_t count, void
 	if (!all_finite(&rows, row, column))
 	{
 		*row += first;
-		return false;
+		return DSV3_ROWS_NOT_FINITE;
 	}
-	if (item->piece.type == (int) dsv3_pack_type_of(rows.type))
+	if (item->type == rows.type)
 		memcpy(dst, rows.data, (size_t) dsv3_pack_row_bytes(item->piece.type, count, rows.in));
-	else if (item->piece.type == DSV3_PACK_INT8)
-		dsv3_int8_pack(&rows, 0, count, dst);
-	else
-		dsv3_weight_convert(&rows, item->piece.type == DSV3_PACK_F32 ? DSV3_TYPE_F32 : DSV3_TYPE_BF16, dst);
-	return true;
+	else if (!dsv3_type_is_packed(item->type))
+		dsv3_weight_convert(&rows, item->type, dst);
+	else if (!dsv3_pack_rows(item->type, &rows, 0, count, NULL, dst))
+		return DSV3_ROWS_NO_MEMORY;
+	return DSV3_ROWS_MADE;
 }

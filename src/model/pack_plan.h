@@ -17,6 +17,7 @@ typedef struct Dsv3PackItem
 	char *text;          /* of a small file */
 	const float *vector; /* F32: a vector, a router, the scales of an FP8 matrix */
 	Dsv3Weight source;   /* a matrix as stored */
+	Dsv3Type type;       /* what it becomes */
 } Dsv3PackItem;
 
 typedef struct Dsv3PackPlan
@@ -42,9 +43,16 @@ extern unsigned char *dsv3_pack_plan_directory(const Dsv3PackPlan *plan, size_t 
 /* Bytes of the first `rows` rows of a tensor of this type, `in` columns. For panels rows is a multiple of 16 or all. */
 extern int64_t dsv3_pack_row_bytes(int pack_type, int64_t rows, int64_t in);
 
+typedef enum Dsv3PackRows
+{
+	DSV3_ROWS_MADE,
+	DSV3_ROWS_NOT_FINITE,
+	DSV3_ROWS_NO_MEMORY,
+} Dsv3PackRows;
+
 /* Rows first .. first + count - 1 of an item's matrix in the type of the piece; first is a multiple of 128. dst has the bytes
- * of count rows and is 64-byte aligned. False when a number is not finite; *column then says where in which *row. */
-extern bool dsv3_pack_make_rows(const Dsv3PackItem *item, int32_t first, int32_t count, void *dst,
-								int32_t *row, int32_t *column);
+ * of count rows and is 64-byte aligned. When a number is not finite *column says where in which *row. */
+extern Dsv3PackRows dsv3_pack_make_rows(const Dsv3PackItem *item, int32_t first, int32_t count, void *dst,
+										int32_t *row, int32_t *column);
 
 #endif /* DSV3_PACK_PLAN_H */

@@ -44,9 +44,8 @@ typedef struct Slice
 	int32_t count;
 	int64_t offset; /* in the file */
 	int64_t bytes;
-	/* the number that is not finite, if there is one */
-	bool bad;
-	int32_t bad_row;
+	Dsv3PackRows made;
+	int32_t bad_row; /* of the number that is not finite */
 	int32_t bad_column;
 } Slice;
 
@@ -372,7 +371,7 @@ make_slice(void *arg, int64_t i)
 	else if (item->vector)
 		memcpy(dst, item->vector, (size_t) s->bytes);
 	else
-		s->bad = !dsv3_pack_make_rows(item, s->first, s->count, dst, &s->bad_row, &s->bad_column);
+		s->made = dsv3_pack_make_rows(item, s->first, s->count, dst, &s->bad_row, &s->bad_column);
 }
 
 /* The digests over the slices in order; items that end here get theirs, and a line in the journal. */
@@ -423,7 +422,10 @@ write_pieces(Writer *w, Dsv3Error *err)
 		{
 			const Slice *s = &w->slices[i];
 
-			if (s->bad)
+			if (s->made == DSV3_ROWS_NO_MEMORY)
+				return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory packing \"%s\"",
+								  w->plan.items[s->item].piece.name);
+			if (s->made == DSV3_ROWS_NOT_FINITE)
 				return dsv3_error(err, DSV3_ERR_BAD_FILE,
 								  "tensor \"%s\" has a number that is not finite at [%d, %d]",
 								  w->plan.items[s->item].piece.name, s->bad_row, s->bad_column);

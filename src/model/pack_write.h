@@ -24,9 +24,11 @@ typedef enum Dsv3PackForm
 	DSV3_FORM_F32,
 	DSV3_FORM_BF16,
 	DSV3_FORM_INT8,
+	DSV3_FORM_INT6,
+	DSV3_FORM_INT4,
 } Dsv3PackForm;
 
-/* "stored", "f32", "bf16", "int8"; false for anything else. */
+/* "stored", "f32", "bf16", "int8", "int6", "int4"; false for anything else. */
 extern bool dsv3_pack_form(const char *name, Dsv3PackForm *form);
 
 /* All matrices whose name fits the pattern (as in fnmatch) take this form; of several rules the last one counts. */
@@ -49,7 +51,7 @@ typedef struct Dsv3PackProgress
 
 typedef struct Dsv3PackOptions
 {
-	int bits; /* 8 or 16: what matrices become that no rule names */
+	int bits; /* 4, 8 or 16: what matrices become that no rule names */
 	const Dsv3PackRule *rules;
 	int n_rules;
 	int threads;                                                       /* as in Dsv3ModelOptions */

@@ -31,7 +31,9 @@ typedef enum Dsv3Dtype
 	DSV3_DTYPE_BF16,
 	DSV3_DTYPE_F16,
 	DSV3_DTYPE_F8_E4M3,
-	DSV3_DTYPE_INT8,  /* panels of 8-bit groups (kernels/int8.h), only in packs */
+	DSV3_DTYPE_INT8, /* panels (kernels/quant.h), only in packs; so the next two */
+	DSV3_DTYPE_A4,
+	DSV3_DTYPE_S6,
 	DSV3_DTYPE_OTHER, /* known to the format, of no use as a weight here */
 } Dsv3Dtype;
 

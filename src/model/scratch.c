@@ -46,17 +46,20 @@ place(Visit *v, void **array, int64_t count, int64_t size)
 }
 
 static void
-place_act(Visit *v, Dsv3Act *act, int64_t rows, int64_t width, bool codes)
+place_act(Visit *v, Dsv3Act *act, int64_t rows, int64_t width, unsigned forms)
 {
 	act->width = width;
 	act->code_width = dsv3_int8_code_count((int) width);
 	act->scale_width = dsv3_int8_groups((int) width);
+	act->block_width = dsv3_code_blocks((int) width);
 	place(v, (void **) &act->data, rows * width, sizeof(float));
-	if (codes && width > 0)
+	if ((forms & DSV3_ACT_CODES) && width > 0)
 	{
 		place(v, (void **) &act->codes, rows * act->code_width, sizeof(int16_t));
 		place(v, (void **) &act->scales, rows * act->scale_width, sizeof(float));
 	}
+	if ((forms & DSV3_ACT_BLOCKS) && width > 0)
+		place(v, (void **) &act->blocks, rows * act->block_width, sizeof(Dsv3CodeBlock));
 }
 
 static int64_t
@@ -83,16 +86,16 @@ visit_rows(const Dsv3Model *model, Visit *v, Dsv3Scratch *s)
 	place(v, (void **) &s->segments, n, sizeof(*s->segments));
 	place(v, (void **) &s->parts, n, sizeof(*s->parts));
 	place(v, (void **) &s->x, n * c->hidden_size, sizeof(float));
-	place_act(v, &s->h, n, c->hidden_size, model->codes);
+	place_act(v, &s->h, n, c->hidden_size, model->forms.h);
 	place(v, (void **) &s->whole, n, sizeof(int32_t));
 	place(v, (void **) &s->cosine, n * (c->qk_rope_dim / 2), sizeof(float));
 	place(v, (void **) &s->sine, n * (c->qk_rope_dim / 2), sizeof(float));
-	place_act(v, &s->q_a, n, c->q_lora_rank, model->codes);
+	place_act(v, &s->q_a, n, c->q_lora_rank, model->forms.q_a);
 	place(v, (void **) &s->q, n * heads * (c->qk_nope_dim + c->qk_rope_dim), sizeof(float));
 	place(v, (void **) &s->kv_a, n * (c->kv_lora_rank + c->qk_rope_dim), sizeof(float));
-	place_act(v, &s->o, n, heads * c->v_dim, model->codes);
+	place_act(v, &s->o, n, heads * c->v_dim, model->forms.o);
 	place(v, (void **) &s->out, n * c->hidden_size, sizeof(float));
-	place_act(v, &s->gate, n, dense_width(c), model->codes);
+	place_act(v, &s->gate, n, dense_width(c), model->forms.gate);
 	place(v, (void **) &s->up, n * dense_width(c), sizeof(float));
 	if (moe)
 	{
@@ -102,7 +105,7 @@ visit_rows(const Dsv3Model *model, Visit *v, Dsv3Scratch *s)
 		place(v, (void **) &s->weights, slots, sizeof(float));
 		place(v, (void **) &s->place, slots, sizeof(int32_t));
 		place(v, (void **) &s->sorted_rows, slots, sizeof(int32_t));
-		place_act(v, &s->expert_gate, slots, c->moe_intermediate_size, model->codes);
+		place_act(v, &s->expert_gate, slots, c->moe_intermediate_size, model->forms.expert_gate);
 		place(v, (void **) &s->expert_up, slots * c->moe_intermediate_size, sizeof(float));
 		place(v, (void **) &s->expert_out, slots * c->hidden_size, sizeof(float));
 	}

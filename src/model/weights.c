@@ -131,7 +131,11 @@ weight_type(Resolver *r, const Dsv3Tensor *t, Use use, Dsv3Type *type)
 				return true;
 			break;
 		case DSV3_DTYPE_INT8:
-			*type = DSV3_TYPE_INT8;
+		case DSV3_DTYPE_A4:
+		case DSV3_DTYPE_S6:
+			*type = t->dtype == DSV3_DTYPE_INT8 ? DSV3_TYPE_INT8
+					: t->dtype == DSV3_DTYPE_A4 ? DSV3_TYPE_A4
+												: DSV3_TYPE_S6;
 			if (use == USE_PRODUCT)
 				return true;
 			break;

@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "kernels/int8.h"
+#include "kernels/quant.h"
 #include "model/checkpoint.h"
 #include "model/convert.h"
 #include "model/model.h"
@@ -106,12 +106,12 @@ compare_matrix(void *context, Dsv3MatrixRole role, Dsv3Weight *w)
 
 	assert_int_equal(w->out, stored->out);
 	assert_int_equal(w->in, stored->in);
-	if (w->type == DSV3_TYPE_INT8)
+	if (dsv3_type_is_packed(w->type))
 	{
-		size_t bytes = dsv3_int8_bytes(w->out, w->in);
+		size_t bytes = dsv3_packed_bytes(w->type, w->out, w->in);
 		void *panels = aligned_alloc(64, bytes);
 
-		dsv3_int8_pack(stored, 0, stored->out, panels);
+		assert_true(dsv3_pack_rows(w->type, stored, 0, stored->out, NULL, panels));
 		assert_memory_equal(panels, w->data, bytes);
 		free(panels);
 		pair->packed++;
@@ -241,6 +241,8 @@ test_numbers(void **state)
 				assert_int_equal(check_numbers(&fx), 0);
 				pack_bits(&fx, 8);
 				/* per layer 4 of attention, 3 dense or 15 of experts, and the output matrix */
+				assert_int_equal(check_numbers(&fx), 2 * 4 + 3 + 15 + 1);
+				pack_bits(&fx, 4);
 				assert_int_equal(check_numbers(&fx), 2 * 4 + 3 + 15 + 1);
 				pack_with(&fx, &(Dsv3PackOptions){.bits = 8,
 												  .rules = &(Dsv3PackRule){"*", DSV3_FORM_STORED},
@@ -671,7 +673,6 @@ test_memory(void **state)
 	snprintf(path, sizeof(path), "%s/model.safetensors", fx.dir);
 	assert_int_equal(truncate(path, (off_t) (8 + (int64_t) strlen(text) + offset)), 0);
 	assert_true(offset > 250 << 20);
-	/* a program of its own: this one has memory already */
 	assert_true(readlink("/proc/self/exe", program, sizeof(program) - 8) > 0);
 	snprintf(strstr(program, "/unit/"), 8, "/dsv3");
 	pid = fork();
@@ -855,11 +856,12 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),        cmocka_unit_test(test_nested),
-		cmocka_unit_test(test_logits),         cmocka_unit_test(test_rules),
-		cmocka_unit_test(test_resume),         cmocka_unit_test(test_resume_damaged),
-		cmocka_unit_test(test_trouble),        cmocka_unit_test(test_no_space),
-		cmocka_unit_test(test_memory),         cmocka_unit_test(test_hostile),
+		/* first: a child's peak counts what its parent had */
+		cmocka_unit_test(test_memory),         cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_nested),         cmocka_unit_test(test_logits),
+		cmocka_unit_test(test_rules),          cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_resume_damaged), cmocka_unit_test(test_trouble),
+		cmocka_unit_test(test_no_space),       cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_hostile_panels),
 	};
 
