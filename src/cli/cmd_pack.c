@@ -11,17 +11,21 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/score.h"
 #include "kernels/pool.h"
 #include "model/pack_write.h"
 
-#define MAX_RULES 4096
-#define MAX_TABLE ((int64_t) 1 << 20)
+#define MAX_RULES      4096
+#define REPORT_CONTEXT 512
+#define MAX_TABLE      ((int64_t) 1 << 20)
 
 typedef struct Arguments
 {
 	Dsv3PackOptions options;
 	Dsv3PackRule *rules;
-	char *table; /* the text that rules of a file point into */
+	char *table;            /* the text that rules of a file point into */
+	const char *importance; /* files with text, or NULL */
+	const char *report;
 } Arguments;
 
 /* What the progress line is made from. */
@@ -43,6 +47,10 @@ print_help(void)
 		"  --tensor PATTERN=TYPE matrices with such names become stored, f32, bf16, int8, int6 or int4;\n"
 		"                        may be repeated, the last that fits counts\n"
 		"  --table FILE          such rules from a file, one \"PATTERN TYPE\" a line; # begins a comment\n"
+		"  --importance FILE     weigh the errors of a matrix's columns by what this text brings there; the\n"
+		"                        model reads it first\n"
+		"  --report FILE         afterwards read this text with the pack and with the model, and print what\n"
+		"                        packing has cost\n"
 		"  --force               replace OUT when it exists\n"
 		"  --threads N           compute threads (default: one per CPU)\n"
 		"  --help                this text\n\n"
@@ -128,20 +136,61 @@ read_table(Arguments *args, const char *path, Dsv3Error *err)
 	return args->table != NULL;
 }
 
+/* The text's ids through the model: what its inputs are like. */
+static Dsv3Importance *
+read_importance(const Arguments *args, const char *model, Dsv3Error *err)
+{
+	Dsv3Tokens tokens = {0};
+	Dsv3Importance *importance = NULL;
+	int64_t bytes;
+	int32_t bos;
+
+	if (dsv3_score_read(model, args->importance, &tokens, &bos, &bytes, err))
+		importance = dsv3_importance_open(model, tokens.ids, tokens.count, bos, args->options.threads, err);
+	dsv3_tokens_free(&tokens);
+	return importance;
+}
+
+/* The same text through both. */
+static bool
+report(const Arguments *args, const char *model_dir, const char *out, Dsv3Error *err)
+{
+	Dsv3ModelOptions options = {.threads = args->options.threads};
+	Dsv3Tokens tokens = {0};
+	Dsv3ScoredText text = {.tokens = &tokens, .context = REPORT_CONTEXT};
+	Dsv3Model *source = NULL;
+	Dsv3Model *pack = NULL;
+	Dsv3Score score;
+	int64_t bytes;
+	bool ok = dsv3_score_read(model_dir, args->report, &tokens, &text.bos, &bytes, err) &&
+			  (source = dsv3_model_open(model_dir, &options, err)) &&
+			  (pack = dsv3_model_open(out, &options, err)) && dsv3_score(pack, source, &text, &score, err);
+
+	if (ok)
+		dsv3_score_print(&score);
+	dsv3_model_close(source);
+	dsv3_model_close(pack);
+	dsv3_tokens_free(&tokens);
+	return ok;
+}
+
 static int
 pack(Arguments *args, const char *model, const char *out)
 {
 	Meter meter;
+	Dsv3Importance *importance = NULL;
 	Dsv3PackSummary summary;
 	Dsv3Error err;
-	bool ok;
+	bool ok = !args->importance || (importance = read_importance(args, model, &err)) != NULL;
 
 	args->options.rules = args->rules;
+	args->options.importance = importance;
 	if (isatty(STDERR_FILENO))
 		args->options.progress = show_progress;
 	args->options.progress_context = &meter;
 	clock_gettime(CLOCK_MONOTONIC, &meter.start);
-	ok = dsv3_pack_write(model, out, &args->options, &summary, &err);
+	ok = ok && dsv3_pack_write(model, out, &args->options, &summary, &err);
+	dsv3_importance_close(importance);
 	if (args->options.progress)
 		fprintf(stderr, "\r\033[K");
 	if (!ok)
@@ -150,7 +199,8 @@ pack(Arguments *args, const char *model, const char *out)
 		   summary.n_tensors, 8.0 * (double) summary.tensor_bytes / (double) summary.params, summary.digest);
 	if (summary.n_found > 0)
 		printf("%d pieces were there from an earlier run\n", summary.n_found);
-	return 0;
+	fflush(stdout);
+	return !args->report || report(args, model, out, &err) ? 0 : dsv3_cli_fail(&err);
 }
 
 /* Read the options; -1 when there is something to do, else the exit status. */
@@ -160,6 +210,8 @@ read_options(Arguments *args, int argc, char **argv)
 	static const struct option long_options[] = {{"bits", required_argument, NULL, 'b'},
 												 {"tensor", required_argument, NULL, 't'},
 												 {"table", required_argument, NULL, 'f'},
+												 {"importance", required_argument, NULL, 'i'},
+												 {"report", required_argument, NULL, 'r'},
 												 {"force", no_argument, NULL, 'F'},
 												 {"threads", required_argument, NULL, 'n'},
 												 {"help", no_argument, NULL, 'h'},
@@ -185,6 +237,12 @@ read_options(Arguments *args, int argc, char **argv)
 			case 'f':
 				if (!read_table(args, optarg, &err))
 					return dsv3_cli_fail(&err);
+				break;
+			case 'i':
+				args->importance = optarg;
+				break;
+			case 'r':
+				args->report = optarg;
 				break;
 			case 'F':
 				args->options.force = true;

@@ -2,38 +2,26 @@
  * cmd_perplexity.c
  *	  `dsv3 perplexity`: exp of the mean negative log-likelihood of a text's tokens.
  *
- * The text's tokens are cut into consecutive pieces of at most --context tokens (with the BOS id in front of each when
- * the tokenizer adds one); every token of a piece but its first id is predicted from those before it. Log-softmax is taken in
- * double. Chunks change no bit, so they only bound memory.
+ * With --against the same text is read by a second model, and how far the first one's distributions are from that one's is told
+ * too: what packing or a weight mode has cost. score.h says how the text is cut.
  */
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "model/model.h"
-#include "text/tokenizer.h"
-
-#define MAX_TEXT ((int64_t) 1 << 30)
-#define CHUNK    128
+#include "cli/score.h"
 
 typedef struct Arguments
 {
 	const char *model;
 	const char *file;
+	const char *against; /* or NULL */
 	Dsv3ModelOptions options;
 	int context;
 	bool json;
 } Arguments;
-
-typedef struct Sum
-{
-	double nll; /* nats */
-	int64_t scored;
-} Sum;
 
 static void
 print_help(void)
@@ -41,86 +29,39 @@ print_help(void)
 	printf("Perplexity of a text file under a model.\n\n"
 		   "Usage: dsv3 perplexity MODEL FILE [OPTIONS]\n\n"
 		   "  --context N      tokens of a piece (default 512, at most the model's context)\n"
+		   "  --against MODEL  read the text with this model as well, its weights as stored, and print the "
+		   "mean\n"
+		   "                   KL divergence of the first from it\n"
 		   "  --json           one JSON object instead of text\n" DSV3_CLI_MODEL_OPTIONS_HELP "\n"
 		   "Example: dsv3 perplexity build/demo-model text.txt --context 1024\n");
 }
 
-/* Negative log-probability of id under a row of logits. */
-static double
-negative_log_likelihood(const float *logits, int vocab, int32_t id)
+static void
+print_text(const Arguments *args, const Dsv3ModelInfo *info, const Dsv3Score *score, size_t tokens,
+		   int64_t bytes)
 {
-	double sum = 0;
-	float top = logits[0];
+	double n = (double) score->scored;
 
-	for (int i = 1; i < vocab; i++)
-		top = logits[i] > top ? logits[i] : top;
-	for (int i = 0; i < vocab; i++)
-		sum += exp((double) (logits[i] - top));
-	return log(sum) - (double) (logits[id] - top);
+	printf("perplexity %.4f over %lld of %zu tokens, weights %s, %.4f bits per byte\n", exp(score->nll / n),
+		   (long long) score->scored, tokens, info->weights, score->nll / log(2) / (double) bytes);
+	if (args->against)
+		dsv3_score_print(score);
 }
 
-static bool
-score_piece(Dsv3Model *model, Dsv3Kv *kv, const int32_t *blocks, const int32_t *ids, int n, float *logits,
-			Sum *sum, Dsv3Error *err)
+static void
+print_json(const Arguments *args, const Dsv3ModelInfo *info, const Dsv3Score *score, size_t tokens,
+		   int64_t bytes)
 {
-	int vocab = dsv3_model_info(model)->vocab_size;
+	double n = (double) score->scored;
 
-	/* the last id has no successor to predict */
-	for (int first = 0; first < n - 1; first += CHUNK)
-	{
-		int count = n - 1 - first < CHUNK ? n - 1 - first : CHUNK;
-		Dsv3StepSeq seq = {.tokens = ids + first,
-						   .n_tokens = count,
-						   .position = first,
-						   .blocks = blocks,
-						   .n_blocks = dsv3_kv_blocks(kv),
-						   .want = DSV3_WANT_ALL};
-
-		if (!dsv3_model_step(model, kv, &seq, 1, logits, NULL, err))
-			return false;
-		for (int i = 0; i < count; i++)
-			sum->nll +=
-				negative_log_likelihood(logits + (size_t) i * (size_t) vocab, vocab, ids[first + i + 1]);
-		sum->scored += count;
-	}
-	return true;
-}
-
-/* All pieces of the text's ids. */
-static bool
-score(const Arguments *args, Dsv3Model *model, const Dsv3Tokens *tokens, int32_t bos, Sum *sum,
-	  Dsv3Error *err)
-{
-	int context = args->context < dsv3_model_info(model)->max_positions
-					  ? args->context
-					  : dsv3_model_info(model)->max_positions;
-	int n_blocks = (context + DSV3_KV_BLOCK - 1) / DSV3_KV_BLOCK;
-	int lead = bos >= 0 ? 1 : 0;
-	Dsv3Kv *kv = dsv3_kv_open(model, n_blocks, err);
-	int32_t *blocks = malloc((size_t) n_blocks * sizeof(*blocks));
-	int32_t *ids = malloc((size_t) context * sizeof(*ids));
-	float *logits = malloc((size_t) CHUNK * (size_t) dsv3_model_info(model)->vocab_size * sizeof(*logits));
-	bool ok = kv != NULL;
-
-	if (ok && (!blocks || !ids || !logits))
-		ok = dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a piece of %d tokens", context);
-	for (int i = 0; ok && i < n_blocks; i++)
-		blocks[i] = i;
-	for (size_t first = 0; ok && first < tokens->count; first += (size_t) (context - lead))
-	{
-		size_t left = tokens->count - first;
-		int n = left < (size_t) (context - lead) ? (int) left : context - lead;
-
-		if (lead)
-			ids[0] = bos;
-		memcpy(ids + lead, tokens->ids + first, (size_t) n * sizeof(*ids));
-		ok = score_piece(model, kv, blocks, ids, n + lead, logits, sum, err);
-	}
-	free(blocks);
-	free(ids);
-	free(logits);
-	dsv3_kv_close(kv);
-	return ok;
+	printf("{\"weights\": \"%s\", \"tokens\": %zu, \"scored\": %lld, \"context\": %d, "
+		   "\"nll_per_token\": %.9f, \"bits_per_byte\": %.9f, \"perplexity\": %.9f",
+		   info->weights, tokens, (long long) score->scored, args->context, score->nll / n,
+		   score->nll / log(2) / (double) bytes, exp(score->nll / n));
+	if (args->against)
+		printf(", \"against_perplexity\": %.9f, \"divergence\": %.9f, \"same_best\": %.6f",
+			   exp(score->reference_nll / n), score->divergence / n, (double) score->same_best / n);
+	printf("}\n");
 }
 
 static int
@@ -128,34 +69,22 @@ perplexity_of(const Arguments *args)
 {
 	Dsv3Error err;
 	Dsv3Tokens tokens = {0};
-	Sum sum = {0};
-	int64_t length;
-	char *text = dsv3_cli_read_file(args->file, MAX_TEXT, &length, &err);
-	Dsv3Tokenizer *tokenizer = text ? dsv3_tokenizer_open(args->model, &err) : NULL;
+	Dsv3ScoredText text = {.tokens = &tokens, .context = args->context};
+	Dsv3ModelOptions stored = {.threads = args->options.threads, .isa = args->options.isa};
+	Dsv3Score score;
+	int64_t bytes;
 	Dsv3Model *model = NULL;
-	bool ok = tokenizer &&
-			  dsv3_tokenizer_encode(tokenizer, text, (size_t) length, DSV3_ENCODE_PLAIN, 0, &tokens, &err) &&
+	Dsv3Model *reference = NULL;
+	bool ok = dsv3_score_read(args->model, args->file, &tokens, &text.bos, &bytes, &err) &&
 			  (model = dsv3_model_open(args->model, &args->options, &err)) &&
-			  score(args, model, &tokens, dsv3_tokenizer_bos(tokenizer), &sum, &err);
+			  (!args->against || (reference = dsv3_model_open(args->against, &stored, &err))) &&
+			  dsv3_score(model, reference, &text, &score, &err);
 
-	if (ok && sum.scored == 0)
-		ok = dsv3_error(&err, DSV3_ERR_INVALID_PARAMETER, "file \"%s\" has too little text to score",
-						args->file);
-	if (ok && args->json)
-		printf("{\"weights\": \"%s\", \"tokens\": %lld, \"scored\": %lld, \"context\": %d, "
-			   "\"nll_per_token\": %.9f, "
-			   "\"bits_per_byte\": %.9f, \"perplexity\": %.9f}\n",
-			   dsv3_model_info(model)->weights, (long long) tokens.count, (long long) sum.scored,
-			   args->context, sum.nll / (double) sum.scored, sum.nll / log(2) / (double) length,
-			   exp(sum.nll / (double) sum.scored));
-	else if (ok)
-		printf("perplexity %.4f over %lld of %lld tokens, weights %s, %.4f bits per byte\n",
-			   exp(sum.nll / (double) sum.scored), (long long) sum.scored, (long long) tokens.count,
-			   dsv3_model_info(model)->weights, sum.nll / log(2) / (double) length);
+	if (ok)
+		(args->json ? print_json : print_text)(args, dsv3_model_info(model), &score, tokens.count, bytes);
 	dsv3_model_close(model);
-	dsv3_tokenizer_close(tokenizer);
+	dsv3_model_close(reference);
 	dsv3_tokens_free(&tokens);
-	free(text);
 	return ok ? 0 : dsv3_cli_fail(&err);
 }
 
@@ -163,13 +92,10 @@ int
 dsv3_cmd_perplexity(int argc, char **argv)
 {
 	static const struct option longopts[] = {
-		{"context", required_argument, NULL, 'c'},
-		{"json", no_argument, NULL, 'j'},
-		{"weights", required_argument, NULL, 'w'},
-		{"threads", required_argument, NULL, 't'},
-		{"isa", required_argument, NULL, 's'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"context", required_argument, NULL, 'c'}, {"against", required_argument, NULL, 'a'},
+		{"json", no_argument, NULL, 'j'},          {"weights", required_argument, NULL, 'w'},
+		{"threads", required_argument, NULL, 't'}, {"isa", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
 	};
 	Arguments args = {.context = 512};
 	int64_t n;
@@ -184,6 +110,9 @@ dsv3_cmd_perplexity(int argc, char **argv)
 				if (!dsv3_cli_integer(optarg, 2, 1 << 24, &n))
 					return dsv3_cli_usage("perplexity", "\"%s\" is not a valid context length", optarg);
 				args.context = (int) n;
+				break;
+			case 'a':
+				args.against = optarg;
 				break;
 			case 'j':
 				args.json = true;
@@ -209,7 +138,7 @@ dsv3_cmd_perplexity(int argc, char **argv)
 		}
 	}
 	if (optind != argc - 2)
-		return dsv3_cli_usage("perplexity", "a model directory and a text file are needed");
+		return dsv3_cli_usage("perplexity", "a model and a text file are needed");
 	args.model = argv[optind];
 	args.file = argv[optind + 1];
 	return perplexity_of(&args);

@@ -122,6 +122,9 @@ struct Dsv3Model
 	Dsv3Pool *pool;
 	bool expanded;
 	Dsv3ActForms forms;
+	/* NULL, or called by the step's thread for every product before it is computed (importance.c) */
+	void (*watch)(void *context, const Dsv3Weight *weight, const Dsv3Rows *x, int m);
+	void *watch_context;
 	int64_t max_rows; /* of a batch */
 	Dsv3ModelInfo info;
 	atomic_uint_least64_t *expert_counts; /* [n_layers][E] */

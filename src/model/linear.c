@@ -114,6 +114,8 @@ dsv3_linear(Dsv3Model *model, Dsv3Product *products, int n)
 	LinearWork work = {.ops = model->ops, .products = products, .n = n};
 	int64_t total = 0, target, slices = 0;
 
+	for (int i = 0; model->watch && i < n; i++)
+		model->watch(model->watch_context, products[i].weight, &products[i].x, products[i].m);
 	for (int i = 0; i < n; i++)
 		total += (int64_t) products[i].m * products[i].weight->in * products[i].weight->out;
 	target = target_cost(model, total);
@@ -174,6 +176,8 @@ dsv3_gate_up(Dsv3Model *model, Dsv3Mlp1 *mlps, int n)
 	GateUpWork work = {.ops = model->ops, .mlps = mlps, .n = n};
 	int64_t total = 0, target, slices = 0;
 
+	for (int i = 0; model->watch && i < n; i++)
+		model->watch(model->watch_context, &mlps[i].mlp->gate, &mlps[i].x, mlps[i].m);
 	for (int i = 0; i < n; i++)
 		total += 2 * (int64_t) mlps[i].m * mlps[i].mlp->gate.in * mlps[i].mlp->gate.out;
 	target = target_cost(model, total);

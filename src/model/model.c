@@ -108,7 +108,11 @@ Dsv3Model *
 dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *err)
 {
 	Dsv3Model *model = calloc(1, sizeof(*model));
-	Dsv3CheckpointOptions checkpoint = {.weights = options->weights, .packer = &packer, .parallel = parallel};
+	Dsv3CheckpointOptions checkpoint = {.weights = options->weights,
+										.packer = &packer,
+										.parallel = parallel,
+										.part = options->part,
+										.part_context = options->part_context};
 	int64_t row_bytes, counts;
 
 	if (!model)

@@ -23,6 +23,7 @@
 
 typedef struct Dsv3Model Dsv3Model;
 typedef struct Dsv3Kv Dsv3Kv;
+struct Dsv3Part;
 
 typedef enum Dsv3WeightMode
 {
@@ -38,6 +39,9 @@ typedef struct Dsv3ModelOptions
 	int threads;     /* compute threads including the caller; 0: one per usable CPU */
 	const char *isa; /* "ref", "avx2", "avx512"; NULL: the best this CPU has */
 	bool expanded;   /* attention in the expanded form everywhere (tests); default: absorbed where it pays */
+	/* NULL, or called for every tensor while the model is opened; checkpoint.h */
+	bool (*part)(void *context, const struct Dsv3Part *part, Dsv3Error *err);
+	void *part_context;
 } Dsv3ModelOptions;
 
 typedef struct Dsv3ModelInfo

@@ -182,6 +182,8 @@ add_part(void *context, const Dsv3Part *part, Dsv3Error *err)
 		return false;
 	item->source = part->matrix;
 	item->type = type;
+	if (plan->options->importance)
+		item->importance = dsv3_importance_of(plan->options->importance, part->name);
 	if (type == DSV3_TYPE_FP8)
 	{
 		int64_t dims[2] = {(part->dims[0] + FP8_BLOCK - 1) / FP8_BLOCK,
@@ -241,6 +243,8 @@ add_description(Dsv3PackPlan *plan, Dsv3Error *err)
 			rules, json_pack("[s, s]", options->rules[i].pattern, form_names[options->rules[i].form]));
 	root = json_pack("{s:s, s:i, s:o}", "source", plan->checkpoint->info.digest, "bits", options->bits,
 					 "rules", rules);
+	if (root && options->importance)
+		json_object_set_new(root, "importance", json_string(dsv3_importance_digest(options->importance)));
 	text = root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 	json_decref(root);
 	if (text == NULL)
@@ -401,7 +405,7 @@ dsv3_pack_make_rows(const Dsv3PackItem *item, int32_t first, int32_t count, void
 		memcpy(dst, rows.data, (size_t) dsv3_pack_row_bytes(item->piece.type, count, rows.in));
 	else if (!dsv3_type_is_packed(item->type))
 		dsv3_weight_convert(&rows, item->type, dst);
-	else if (!dsv3_pack_rows(item->type, &rows, 0, count, NULL, dst))
+	else if (!dsv3_pack_rows(item->type, &rows, 0, count, item->importance, dst))
 		return DSV3_ROWS_NO_MEMORY;
 	return DSV3_ROWS_MADE;
 }

@@ -13,11 +13,12 @@ typedef struct Dsv3PackItem
 {
 	Dsv3PackPiece piece; /* name, type, dimensions, place, size; its digest points to `digest` */
 	unsigned char digest[DSV3_PACK_DIGEST];
-	bool done;           /* digest is set and the bytes are in the file */
-	char *text;          /* of a small file */
-	const float *vector; /* F32: a vector, a router, the scales of an FP8 matrix */
-	Dsv3Weight source;   /* a matrix as stored */
-	Dsv3Type type;       /* what it becomes */
+	bool done;               /* digest is set and the bytes are in the file */
+	char *text;              /* of a small file */
+	const float *vector;     /* F32: a vector, a router, the scales of an FP8 matrix */
+	Dsv3Weight source;       /* a matrix as stored */
+	const float *importance; /* of the matrix's columns, or NULL */
+	Dsv3Type type;           /* what it becomes */
 } Dsv3PackItem;
 
 typedef struct Dsv3PackPlan

@@ -16,6 +16,7 @@
 
 #include "common/error.h"
 #include "model/checkpoint.h"
+#include "model/importance.h"
 
 /* What becomes of a matrix. */
 typedef enum Dsv3PackForm
@@ -54,8 +55,9 @@ typedef struct Dsv3PackOptions
 	int bits; /* 4, 8 or 16: what matrices become that no rule names */
 	const Dsv3PackRule *rules;
 	int n_rules;
-	int threads;                                                       /* as in Dsv3ModelOptions */
-	bool force;                                                        /* replace OUT when it exists */
+	int threads;                      /* as in Dsv3ModelOptions */
+	const Dsv3Importance *importance; /* of the same model, or NULL: all columns count the same */
+	bool force;                       /* replace OUT when it exists */
 	void (*progress)(void *context, const Dsv3PackProgress *progress); /* or NULL; after every batch */
 	void *progress_context;
 } Dsv3PackOptions;

@@ -235,7 +235,8 @@ test_perplexity(void **state)
 	char file[128], path[128];
 	char *json;
 	float *logits;
-	double nll = 0, value;
+	double nll = 0, value, divergence, other;
+	char expected[64];
 	FILE *npy;
 
 	(void) state;
@@ -277,6 +278,35 @@ test_perplexity(void **state)
 	assert_int_equal(dsv3("perplexity", "MODEL", file, "--context", "2", NULL), 0);
 	assert_contains(out, "over 2 of 5 tokens");
 
+	/* beside itself, and beside rounded weights */
+	assert_int_equal(dsv3("perplexity", "MODEL", file, "--against", "MODEL", NULL), 0);
+	assert_contains(out, "mean KL divergence 0.000000 nats; same likeliest token 100.00 %");
+	assert_int_equal(
+		dsv3("perplexity", "MODEL", file, "--weights", "int8", "--against", "MODEL", "--json", NULL), 0);
+	assert_int_equal(sscanf(strstr(out, "\"divergence\""), "\"divergence\": %lf", &divergence), 1);
+	assert_true(divergence > 0 && divergence < 0.1);
+	assert_int_equal(sscanf(strstr(out, "\"against_perplexity\""), "\"against_perplexity\": %lf", &other), 1);
+	assert_true(fabs(other - value) < 1e-6 * value);
+
+	/* the same told by packing, which a second time finds the pack there */
+	snprintf(path, sizeof(path), "%s/x.dsv3", fx.dir);
+	assert_int_equal(dsv3("pack", "--bits", "8", "--report", file, "MODEL", path, NULL), 0);
+	assert_contains(out, "bits a weight");
+	snprintf(expected, sizeof(expected), "mean KL divergence %.6f nats", divergence);
+	assert_contains(out, expected);
+	assert_string_equal(err, "");
+	assert_int_equal(dsv3("pack", "--bits", "8", "MODEL", path, NULL), 1);
+	assert_contains(err, "exists already");
+	assert_int_equal(dsv3("pack", "--importance", file, "--force", "MODEL", path, NULL), 0);
+	assert_int_equal(dsv3("inspect", "--json", "--verify", path, NULL), 0);
+	assert_contains(out, "\"importance\": \"");
+	assert_contains(out, "\"bits\": 4");
+	assert_contains(out, "\"verified\": true");
+	assert_int_equal(dsv3("perplexity", path, file, NULL), 0);
+	assert_contains(out, "weights int6+int4");
+	assert_int_equal(dsv3("pack", "--importance", "/nonexistent", "MODEL", path, NULL), 1);
+	assert_int_equal(dsv3("pack", "--report", "/nonexistent", "--force", "MODEL", path, NULL), 1);
+
 	snprintf(file, sizeof(file), "%s/one", fx.dir);
 	assert_int_equal(dsv3("perplexity", "MODEL", file, NULL), 1);
 	assert_contains(err, "too little text");
@@ -286,6 +316,38 @@ test_perplexity(void **state)
 	fx = saved;
 }
 
+/* Patterns from the command line and from a table, and what is no rule. */
+static void
+test_pack_rules(void **state)
+{
+	char path[128], table[128];
+
+	(void) state;
+	snprintf(path, sizeof(path), "%s/x.dsv3", fx.dir);
+	snprintf(table, sizeof(table), "%s/table", fx.dir);
+	fixture_write_text(fx.dir, "table", "# experts\n*.experts.* int8 # all\r\n\n\t*.experts.1.*  bf16\n");
+	assert_int_equal(
+		dsv3("pack", "--bits", "16", "--table", table, "--tensor", "*.experts.2.*=f32", "MODEL", path, NULL),
+		0);
+	assert_int_equal(dsv3("inspect", "--tensors", path, NULL), 0);
+	assert_contains(out, "int8     [12, 16]         model.layers.1.mlp.experts.0.up_proj.weight");
+	assert_contains(out, "bf16     [12, 16]         model.layers.1.mlp.experts.1.up_proj.weight");
+	assert_contains(out, "f32      [12, 16]         model.layers.1.mlp.experts.2.up_proj.weight");
+	assert_contains(out, "memory");
+	fixture_write_text(fx.dir, "table", "*.experts.* int8\n*.experts.* int9\n");
+	assert_int_equal(dsv3("pack", "--table", table, "MODEL", path, NULL), 1);
+	assert_contains(err, "table, line 2");
+	assert_int_equal(dsv3("pack", "--table", "/nonexistent", "MODEL", path, NULL), 1);
+	assert_int_equal(dsv3("pack", "--tensor", "*.experts.*", "MODEL", path, NULL), 2);
+	assert_int_equal(dsv3("pack", "--tensor", "=int8", "MODEL", path, NULL), 2);
+	assert_int_equal(dsv3("pack", "--bits", "5", "MODEL", path, NULL), 2);
+	assert_contains(err, "16, 8 or 4");
+	assert_int_equal(dsv3("pack", "MODEL", NULL), 2);
+	assert_int_equal(dsv3("pack", "--help", NULL), 0);
+	assert_contains(out, "Usage: dsv3 pack");
+	assert_int_equal(dsv3("inspect", "--verify", "MODEL", NULL), 2);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -293,7 +355,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(test_help),       cmocka_unit_test(test_generate),
 		cmocka_unit_test(test_full_disk),  cmocka_unit_test(test_logits_usage),
 		cmocka_unit_test(test_logits),     cmocka_unit_test(test_bench),
-		cmocka_unit_test(test_perplexity),
+		cmocka_unit_test(test_perplexity), cmocka_unit_test(test_pack_rules),
 	};
 	char *copy = strdup(argv[0]);
 	int failed;
