@@ -137,6 +137,9 @@ typedef enum Dsv3Field
 	DSV3_FIELD_KV_BYTES = 83,     /* u64: size of the KV cache; 0: chosen by the engine */
 	DSV3_FIELD_WEIGHTS = 84,      /* text: stored, f32, bf16, int8 */
 	DSV3_FIELD_MAX_REQUESTS = 85, /* u32: requests the supervisor may have in flight */
+	DSV3_FIELD_KV_FOLDER =
+		86, /* text: folder where cached blocks outlive the engine; absent or empty: none */
+	DSV3_FIELD_KV_DISK_BYTES = 87, /* u64: most bytes of it */
 
 	/* READY and STATS */
 	DSV3_FIELD_MODEL_JSON = 100, /* text: an object with what dsv3_model_info() shows */

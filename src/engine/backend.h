@@ -28,6 +28,9 @@ typedef struct Dsv3BackendOps
 	/* Make the cache; once, before the first step. */
 	bool (*kv_open)(Dsv3Backend *backend, int n_blocks, Dsv3Error *err);
 
+	/* The rows of a block, kv_block_bytes. */
+	void *(*kv_block)(Dsv3Backend *backend, int32_t block);
+
 	/* As dsv3_model_step. */
 	bool (*step)(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
 				 const atomic_bool *abort_flag, Dsv3Error *err);

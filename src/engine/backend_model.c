@@ -46,6 +46,12 @@ model_kv_open(Dsv3Backend *backend, int n_blocks, Dsv3Error *err)
 	return m->kv != NULL;
 }
 
+static void *
+model_kv_block(Dsv3Backend *backend, int32_t block)
+{
+	return dsv3_kv_block(((ModelBackend *) backend)->kv, block);
+}
+
 static bool
 model_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
 		   const atomic_bool *abort_flag, Dsv3Error *err)
@@ -124,6 +130,7 @@ model_decoder_finish(Dsv3Backend *backend, Dsv3Decoder *decoder, Dsv3Text *out, 
 static const Dsv3BackendOps model_ops = {
 	.close = model_close,
 	.kv_open = model_kv_open,
+	.kv_block = model_kv_block,
 	.step = model_step,
 	.encode = model_encode,
 	.raw = model_raw,

@@ -31,7 +31,7 @@
  * Options follow the colon, comma-separated: context=N (positions, 4096), delay_ms=N (every step), token_us=N (every token of
  * a step), open_ms=N (opening), open_error=TEXT (opening fails with it), think=0|1|2 (what "auto" means; 2: it is the model's to
  * open the thinking part), template=none (raw
- * prompts only), kv_position_bytes=N (64), garble=0|1 (the decoder turns "}" and digits into "?": what a defect below the
+ * prompts only), kv_position_bytes=N (64, 4 at least), garble=0|1 (the decoder turns "}" and digits into "?": what a defect below the
  * grammar looks like).
  */
 #include "engine/backend.h"
@@ -40,6 +40,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <jansson.h>
@@ -74,7 +75,9 @@ typedef struct TestBackend
 	long garble;
 	bool no_template;
 	char open_error[256];
-	int32_t *rows; /* the cache: DSV3_KV_BLOCK ids a block, -1 never written */
+	char *
+		rows; /* the cache: at the beginning of each block DSV3_KV_BLOCK ids, one more than they are, 0 never written */
+	size_t rows_bytes;
 	int n_blocks;
 	int32_t *history; /* scratch of step: the ids of one sequence, context long */
 } TestBackend;
@@ -296,7 +299,8 @@ test_close(Dsv3Backend *backend)
 {
 	TestBackend *test = (TestBackend *) backend;
 
-	free(test->rows);
+	if (test->rows)
+		munmap(test->rows, test->rows_bytes);
 	free(test->history);
 	free(test);
 }
@@ -305,15 +309,23 @@ static bool
 test_kv_open(Dsv3Backend *backend, int n_blocks, Dsv3Error *err)
 {
 	TestBackend *test = (TestBackend *) backend;
-	size_t n = (size_t) n_blocks * DSV3_KV_BLOCK;
 
-	test->rows = malloc(n * sizeof(int32_t));
-	if (test->rows == NULL)
+	test->rows_bytes = (size_t) n_blocks * backend->kv_block_bytes;
+	test->rows = mmap(NULL, test->rows_bytes, PROT_READ | PROT_WRITE,
+					  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (test->rows == MAP_FAILED)
+	{
+		test->rows = NULL;
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for %d cache blocks", n_blocks);
-	for (size_t i = 0; i < n; i++)
-		test->rows[i] = -1;
+	}
 	test->n_blocks = n_blocks;
 	return true;
+}
+
+static void *
+test_kv_block(Dsv3Backend *backend, int32_t block)
+{
+	return ((TestBackend *) backend)->rows + (size_t) block * backend->kv_block_bytes;
 }
 
 static bool
@@ -340,7 +352,7 @@ check_seq(const TestBackend *test, const Dsv3StepSeq *seq, Dsv3Error *err)
 static int32_t *
 row_of(TestBackend *test, const Dsv3StepSeq *seq, int position)
 {
-	return test->rows + (size_t) seq->blocks[position / DSV3_KV_BLOCK] * DSV3_KV_BLOCK +
+	return (int32_t *) test_kv_block(&test->base, seq->blocks[position / DSV3_KV_BLOCK]) +
 		   position % DSV3_KV_BLOCK;
 }
 
@@ -373,7 +385,7 @@ test_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logi
 	for (int i = 0; i < n_seqs; i++)
 	{
 		for (int t = 0; t < seqs[i].n_tokens; t++)
-			*row_of(test, &seqs[i], seqs[i].position + t) = seqs[i].tokens[t];
+			*row_of(test, &seqs[i], seqs[i].position + t) = seqs[i].tokens[t] + 1;
 	}
 	if (!take_time(test, tokens, abort_flag))
 		return dsv3_error(err, DSV3_ERR_CANCELLED, "step aborted");
@@ -385,7 +397,7 @@ test_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logi
 
 		for (int p = 0; p < end; p++)
 		{
-			test->history[p] = *row_of(test, seq, p);
+			test->history[p] = *row_of(test, seq, p) - 1;
 			if (test->history[p] < 0)
 				return dsv3_error(err, DSV3_ERR_INTERNAL, "cache row %d was never written", p);
 		}
@@ -658,6 +670,7 @@ test_parse_answer(Dsv3Backend *backend, const char *answer, size_t len, bool ope
 static const Dsv3BackendOps test_ops = {
 	.close = test_close,
 	.kv_open = test_kv_open,
+	.kv_block = test_kv_block,
 	.step = test_step,
 	.encode = test_encode,
 	.raw = test_raw,
@@ -688,7 +701,7 @@ set_option(TestBackend *test, const char *name, const char *value, Dsv3Error *er
 		{"open_ms", &test->open_ms, 0, 3600000},
 		{"think", &test->think, 0, 2},
 		{"garble", &test->garble, 0, 1},
-		{"kv_position_bytes", &test->kv_position_bytes, 1, 1 << 24},
+		{"kv_position_bytes", &test->kv_position_bytes, 4, 1 << 24},
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)

@@ -286,15 +286,20 @@ dsv3_kv_cache_unpin(Dsv3KvCache *cache, int32_t number)
 }
 
 void
+dsv3_kv_cache_drop(Dsv3KvCache *cache, int32_t number)
+{
+	unname(cache, number);
+	if (cache->blocks[number].holders == 0)
+		cache->free[cache->n_free++] = number;
+}
+
+void
 dsv3_kv_cache_forget(Dsv3KvCache *cache)
 {
 	for (int32_t number = 0; number < cache->n_blocks; number++)
 	{
-		if (!cache->blocks[number].named)
-			continue;
-		unname(cache, number);
-		if (cache->blocks[number].holders == 0)
-			cache->free[cache->n_free++] = number;
+		if (cache->blocks[number].named)
+			dsv3_kv_cache_drop(cache, number);
 	}
 }
 

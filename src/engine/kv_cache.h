@@ -9,7 +9,8 @@
  * A pin keeps a named block from being given up for others, as long as there is any other way. It belongs to the block: it is
  * gone when the block is.
  *
- * One thread uses a cache at a time, the scheduler's. The rows are the backend's; nothing here looks at them.
+ * One thread uses a cache at a time, the scheduler's. The rows are the backend's; nothing here looks at them. The places of the file of
+ * kv_disk.h are kept in the same way.
  */
 #ifndef DSV3_KV_CACHE_H
 #define DSV3_KV_CACHE_H
@@ -57,11 +58,14 @@ extern void dsv3_kv_cache_publish(Dsv3KvCache *cache, int32_t block, const Dsv3B
 /* The name of a named block, else NULL. */
 extern const Dsv3BlockName *dsv3_kv_cache_name(const Dsv3KvCache *cache, int32_t block);
 
+/* Take the name, and the pins, of a named block away. */
+extern void dsv3_kv_cache_drop(Dsv3KvCache *cache, int32_t block);
+
 /* Pins count: as many unpins undo them. dsv3_kv_cache_unpin is false when the block has none. */
 extern void dsv3_kv_cache_pin(Dsv3KvCache *cache, int32_t block);
 extern bool dsv3_kv_cache_unpin(Dsv3KvCache *cache, int32_t block);
 
-/* Take all names and pins away; holders keep their blocks. */
+/* dsv3_kv_cache_drop of all named blocks. */
 extern void dsv3_kv_cache_forget(Dsv3KvCache *cache);
 
 extern Dsv3KvCounts dsv3_kv_cache_counts(const Dsv3KvCache *cache);

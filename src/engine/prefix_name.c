@@ -2,7 +2,7 @@
  * prefix_name.c
  *	  HMAC-SHA-256 over ids; see prefix_name.h.
  *
- * The context is made and keyed at opening, before the sandbox closes: looking for the algorithm opens files. After that it is only
+ * A context is made and keyed at opening, before the sandbox closes: looking for the algorithm opens files. After that it is only
  * started again with the same key.
  */
 #include "engine/prefix_name.h"
@@ -12,7 +12,6 @@
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <openssl/params.h>
 
 struct Dsv3Namer
@@ -20,8 +19,8 @@ struct Dsv3Namer
 	EVP_MAC_CTX *hmac;
 };
 
-static EVP_MAC_CTX *
-open_hmac(const uint8_t *key, size_t key_len)
+EVP_MAC_CTX *
+dsv3_hmac_open(const uint8_t *key, size_t key_len)
 {
 	EVP_MAC *mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
 	EVP_MAC_CTX *hmac = mac ? EVP_MAC_CTX_new(mac) : NULL;
@@ -48,12 +47,12 @@ Dsv3Namer *
 dsv3_namer_open(const uint8_t secret[DSV3_SECRET_BYTES], const char *identity, Dsv3Error *err)
 {
 	Dsv3Namer *namer = calloc(1, sizeof(*namer));
-	EVP_MAC_CTX *outer = namer ? open_hmac(secret, DSV3_SECRET_BYTES) : NULL;
+	EVP_MAC_CTX *outer = namer ? dsv3_hmac_open(secret, DSV3_SECRET_BYTES) : NULL;
 	uint8_t key[DSV3_NAME_BYTES];
 
 	if (outer && EVP_MAC_update(outer, (const uint8_t *) identity, strlen(identity)) == 1 &&
 		finish(outer, key))
-		namer->hmac = open_hmac(key, sizeof(key));
+		namer->hmac = dsv3_hmac_open(key, sizeof(key));
 	OPENSSL_cleanse(key, sizeof(key));
 	EVP_MAC_CTX_free(outer);
 	if (namer && namer->hmac)

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <openssl/evp.h>
+
 #include "common/error.h"
 
 #define DSV3_NAME_BYTES   32
@@ -23,6 +25,9 @@ typedef struct Dsv3BlockName
 {
 	uint8_t bytes[DSV3_NAME_BYTES];
 } Dsv3BlockName;
+
+/* HMAC-SHA-256 with a key: for EVP_MAC_init without another, update, final; any number of times. NULL if the library fails. */
+extern EVP_MAC_CTX *dsv3_hmac_open(const uint8_t *key, size_t key_len);
 
 typedef struct Dsv3Namer Dsv3Namer;
 

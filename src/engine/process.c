@@ -39,6 +39,8 @@ typedef struct Config
 	uint32_t threads;
 	uint32_t max_requests;
 	uint64_t kv_bytes;
+	char *kv_folder;
+	uint64_t kv_disk_bytes;
 } Config;
 
 typedef struct Engine
@@ -265,6 +267,12 @@ take_config(Engine *engine, const uint8_t *body, size_t len, Dsv3Error *err)
 			case DSV3_FIELD_WEIGHTS:
 				text = &config.weights;
 				break;
+			case DSV3_FIELD_KV_FOLDER:
+				text = &config.kv_folder;
+				break;
+			case DSV3_FIELD_KV_DISK_BYTES:
+				config.kv_disk_bytes = dsv3_body_get_u64(&reader);
+				break;
 			case DSV3_FIELD_THREADS:
 				config.threads = dsv3_body_get_u32(&reader);
 				break;
@@ -289,6 +297,7 @@ take_config(Engine *engine, const uint8_t *body, size_t len, Dsv3Error *err)
 		free(config.model_path);
 		free(config.device);
 		free(config.weights);
+		free(config.kv_folder);
 		return dsv3_error(err, DSV3_ERR_PROTOCOL, "bad configuration: %s",
 						  reader.error ? reader.error : "value out of range");
 	}
@@ -472,9 +481,12 @@ open_all(Engine *engine, Dsv3Backend **backend, char **model_json, Dsv3Error *er
 	scheduling.kv_blocks = dsv3_engine_kv_blocks(*backend, config->kv_bytes, scheduling.max_requests, err);
 	if (scheduling.kv_blocks == 0)
 		return NULL;
+	scheduling.kv_folder = config->kv_folder && config->kv_folder[0] ? config->kv_folder : NULL;
+	scheduling.kv_disk_bytes = config->kv_disk_bytes;
 	scheduler = dsv3_scheduler_open(*backend, &scheduling, err);
 	if (scheduler == NULL)
 		return NULL;
+	sandbox.disk_fd = dsv3_scheduler_disk_fd(scheduler);
 	if (!dsv3_sandbox_enter(&sandbox, err))
 		return NULL;
 	*model_json = dsv3_engine_model_json(*backend, config->model_path, scheduling.kv_blocks,

@@ -5,8 +5,8 @@
  * The engine reads prompts that anybody may have written and model files that anybody may have made. After the model
  * is open it needs no file, no program and no connection besides the socket it has, so all of that is taken away:
  *
- *	- seccomp (through libseccomp) lets an explicit list of system calls pass. Writing is tied to standard error, the socket
- *	  and the wake-up descriptor; memory cannot become executable; clone makes threads only. Everything else traps: the
+ *	- seccomp (through libseccomp) lets an explicit list of system calls pass. Writing is tied to standard error, the socket,
+ *	  the wake-up descriptor and the file of cached blocks; memory cannot become executable; clone makes threads only. Everything else traps: the
  *	  handler of SIGSYS logs the call's name and exits with status 1 (never by a signal, see guard.h).
  *	- Landlock leaves read access to the pack or below the model directory and nothing else, no TCP port, no signal to others. The list
  *	  above already has no call that opens a file; this fence is for the day when it has one.
@@ -274,6 +274,11 @@ add_conditional(scmp_filter_ctx filter, const Dsv3Sandbox *sandbox)
 	{
 		rc |= allow_if(filter, SCMP_SYS(write), 0, SCMP_CMP_EQ, (scmp_datum_t) writable[i], 0);
 		rc |= allow_if(filter, SCMP_SYS(writev), 0, SCMP_CMP_EQ, (scmp_datum_t) writable[i], 0);
+	}
+	if (sandbox->disk_fd >= 0)
+	{
+		rc |= allow_if(filter, SCMP_SYS(pwrite64), 0, SCMP_CMP_EQ, (scmp_datum_t) sandbox->disk_fd, 0);
+		rc |= allow_if(filter, SCMP_SYS(ftruncate), 0, SCMP_CMP_EQ, (scmp_datum_t) sandbox->disk_fd, 0);
 	}
 	rc |= allow_if(filter, SCMP_SYS(mmap), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
 	rc |= allow_if(filter, SCMP_SYS(mprotect), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);

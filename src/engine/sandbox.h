@@ -11,6 +11,7 @@ typedef struct Dsv3Sandbox
 {
 	int socket_fd; /* may be written, beside standard error */
 	int wake_fd;   /* likewise */
+	int disk_fd;   /* may be written anywhere and cut short; -1: there is none */
 	const char *model_path;
 	char description[64]; /* out: "landlock+seccomp", "seccomp", "none (...)" */
 } Dsv3Sandbox;

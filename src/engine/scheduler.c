@@ -21,7 +21,7 @@
  *
  * Locks. `lock` covers the job lists, the flags of the jobs, in_step and live_in_step. The batch array, the sequences in it and
  * the cache's blocks belong to the running thread; a job in the text thread's hands (in_text) belongs to that. Counters
- * are atomic. No lock is held while a prompt is encoded, a step runs or an event is delivered.
+ * are atomic. The disk's thread has a lock of its own (kv_disk.h). No lock is held while a prompt is encoded, a step runs or an event is delivered.
  */
 #include "engine/scheduler.h"
 
@@ -30,9 +30,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <openssl/crypto.h>
 #include <openssl/rand.h>
 
 #include "common/version.h"
+#include "engine/log.h"
 #include "engine/scheduler_state.h"
 
 #define DEFAULT_BATCH   64
@@ -135,6 +137,17 @@ store_counts(Dsv3Scheduler *scheduler)
 	atomic_store(&scheduler->stat_cached, counts.cached);
 	atomic_store(&scheduler->stat_pinned, counts.pinned);
 	atomic_store(&scheduler->stat_evicted, counts.evicted);
+	if (scheduler->disk)
+	{
+		Dsv3KvDiskCounts disk = dsv3_kv_disk_counts(scheduler->disk);
+
+		atomic_store(&scheduler->stat_disk_places, disk.places);
+		atomic_store(&scheduler->stat_disk_records, disk.records);
+		atomic_store(&scheduler->stat_disk_loaded, disk.loaded);
+		atomic_store(&scheduler->stat_disk_stored, disk.stored);
+		atomic_store(&scheduler->stat_disk_lost, disk.lost);
+		atomic_store(&scheduler->stat_disk_unstored, disk.unstored);
+	}
 }
 
 Dsv3StepResult
@@ -158,6 +171,7 @@ dsv3_scheduler_step(Dsv3Scheduler *scheduler)
 	pthread_mutex_unlock(&scheduler->lock);
 	if (paused)
 		return DSV3_STEP_PAUSED;
+	dsv3_disk_turn(scheduler);
 	dsv3_admit(scheduler);
 	n_step = dsv3_build_step(scheduler, &n_prefill, &budget_used);
 	if (n_step > 0)
@@ -317,19 +331,44 @@ dsv3_scheduler_busy(Dsv3Scheduler *scheduler)
 }
 /* -- opening -- */
 
-/* Names hold for as long as the process: its secret is made here and forgotten. */
+static void
+wake_scheduler(void *arg)
+{
+	dsv3_scheduler_wake(arg);
+}
+
+/* Names hold for as long as their secret: that of the cache's folder, or one that is made here and forgotten. A folder that cannot be used
+ * is no reason to do without answers. */
 static bool
 open_namer(Dsv3Scheduler *scheduler, Dsv3Error *err)
 {
 	const Dsv3ModelInfo *info = &scheduler->backend->info;
 	uint8_t secret[DSV3_SECRET_BYTES];
 	char identity[256];
+	Dsv3KvDiskOptions disk = {.folder = scheduler->options.kv_folder,
+							  .max_bytes = scheduler->options.kv_disk_bytes,
+							  .block_bytes = scheduler->backend->kv_block_bytes,
+							  .identity = identity,
+							  .wake = wake_scheduler,
+							  .arg = scheduler};
 
 	snprintf(identity, sizeof(identity), "dsv3 %s %s %s %s", DSV3_VERSION, info->digest, info->weights,
 			 info->isa);
-	if (RAND_bytes(secret, sizeof(secret)) != 1)
+	if (disk.folder)
+	{
+		scheduler->disk = dsv3_kv_disk_open(&disk, err);
+		if (scheduler->disk == NULL)
+		{
+			dsv3_error_prefix(err, "the cache is in memory only");
+			dsv3_log_error(DSV3_WARNING, err);
+		}
+	}
+	if (scheduler->disk)
+		memcpy(secret, dsv3_kv_disk_secret(scheduler->disk), sizeof(secret));
+	else if (RAND_bytes(secret, sizeof(secret)) != 1)
 		return dsv3_error(err, DSV3_ERR_INTERNAL, "could not generate random values");
 	scheduler->namer = dsv3_namer_open(secret, identity, err);
+	OPENSSL_cleanse(secret, sizeof(secret));
 	return scheduler->namer != NULL;
 }
 
@@ -348,10 +387,12 @@ allocate(Dsv3Scheduler *scheduler, Dsv3Error *err)
 	scheduler->batch = calloc((size_t) options->max_batch, sizeof(*scheduler->batch));
 	scheduler->step_jobs = calloc((size_t) options->max_batch, sizeof(*scheduler->step_jobs));
 	scheduler->step_seqs = calloc((size_t) options->max_batch, sizeof(*scheduler->step_seqs));
+	scheduler->to_store = calloc((size_t) options->kv_blocks, sizeof(*scheduler->to_store));
+	scheduler->is_to_store = calloc((size_t) options->kv_blocks, sizeof(*scheduler->is_to_store));
 	scheduler->prompts = calloc((size_t) options->max_batch, sizeof(*scheduler->prompts));
 	scheduler->roles = calloc((size_t) options->max_requests, sizeof(*scheduler->roles));
 	if (!scheduler->batch || !scheduler->step_jobs || !scheduler->step_seqs || !scheduler->prompts ||
-		!scheduler->roles)
+		!scheduler->to_store || !scheduler->is_to_store || !scheduler->roles)
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for the scheduler");
 	scheduler->cache = dsv3_kv_cache_open(options->kv_blocks, err);
 	return scheduler->cache && open_namer(scheduler, err) &&
@@ -416,6 +457,7 @@ dsv3_scheduler_close(Dsv3Scheduler *scheduler)
 		scheduler->jobs = job->next;
 		free_job(job);
 	}
+	dsv3_kv_disk_close(scheduler->disk);
 	pthread_cond_destroy(&scheduler->wake);
 	pthread_cond_destroy(&scheduler->text_wake);
 	pthread_mutex_destroy(&scheduler->lock);
@@ -424,6 +466,8 @@ dsv3_scheduler_close(Dsv3Scheduler *scheduler)
 	free(scheduler->step_jobs);
 	free(scheduler->step_seqs);
 	free(scheduler->prompts);
+	free(scheduler->to_store);
+	free(scheduler->is_to_store);
 	dsv3_kv_cache_close(scheduler->cache);
 	dsv3_namer_close(scheduler->namer);
 	free(scheduler->roles);
@@ -435,4 +479,10 @@ int
 dsv3_scheduler_context(const Dsv3Scheduler *scheduler)
 {
 	return scheduler->context;
+}
+
+int
+dsv3_scheduler_disk_fd(const Dsv3Scheduler *scheduler)
+{
+	return scheduler->disk ? dsv3_kv_disk_fd(scheduler->disk) : -1;
 }

@@ -54,6 +54,8 @@ typedef struct Dsv3SchedulerOptions
 	int max_batch;    /* sequences computed at one time; 0: 64 */
 	int step_ms;      /* prefill chunks are cut so that a step stays about below this; 0: 200 */
 	bool text_thread;
+	const char *kv_folder;  /* cached blocks are kept there as well; NULL: in memory only */
+	uint64_t kv_disk_bytes; /* at most so much there */
 
 	/* Receives events; called by the running thread and the text thread, never at the same time for one request. */
 	void (*emit)(void *arg, const Dsv3Event *event);
@@ -69,6 +71,9 @@ extern void dsv3_scheduler_close(Dsv3Scheduler *scheduler);
 
 /* Most tokens of one sequence: the model's context or the cache, whichever is smaller. */
 extern int dsv3_scheduler_context(const Dsv3Scheduler *scheduler);
+
+/* The file of cached blocks on disk, -1 without: the one file that the scheduler writes. */
+extern int dsv3_scheduler_disk_fd(const Dsv3Scheduler *scheduler);
 
 /* Takes the request over, also on failure (53000 when full, 08P01 for an id in use). */
 extern bool dsv3_scheduler_submit(Dsv3Scheduler *scheduler, Dsv3Request *request, Dsv3Error *err);

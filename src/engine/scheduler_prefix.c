@@ -44,9 +44,8 @@ make_names(Dsv3Scheduler *scheduler, Job *job)
 		job->n_names++;
 }
 
-/* How many blocks from the first the job may take from others. */
-static int
-most_adopted(Dsv3Scheduler *scheduler, Job *job)
+int
+dsv3_prefix_most_blocks(Dsv3Scheduler *scheduler, Job *job)
 {
 	int limit = (int) (job->seq->score_from / DSV3_KV_BLOCK);
 
@@ -57,7 +56,7 @@ most_adopted(Dsv3Scheduler *scheduler, Job *job)
 int
 dsv3_prefix_kept_blocks(Dsv3Scheduler *scheduler, Job *job, bool last_resort)
 {
-	int most = most_adopted(scheduler, job);
+	int most = dsv3_prefix_most_blocks(scheduler, job);
 	int kept = 0;
 
 	for (int i = 0; i < most; i++)
@@ -81,6 +80,7 @@ share_block(Dsv3Scheduler *scheduler, Dsv3Sequence *seq, int i, int32_t block)
 	else
 		seq->n_blocks++;
 	seq->blocks[i] = block;
+	dsv3_disk_want(scheduler, block);
 }
 
 void
@@ -92,7 +92,7 @@ dsv3_prefix_adopt(Dsv3Scheduler *scheduler, Job *job)
 
 	if (seq->computed % DSV3_KV_BLOCK != 0)
 		return;
-	most = most_adopted(scheduler, job);
+	most = dsv3_prefix_most_blocks(scheduler, job);
 	for (int i = (int) (seq->computed / DSV3_KV_BLOCK); i < most; i++)
 	{
 		int32_t block = dsv3_kv_cache_find(scheduler->cache, &job->names[i]);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "engine/kv_cache.h"
+#include "engine/kv_disk.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 
@@ -78,6 +79,11 @@ struct Dsv3Scheduler
 	Job **prompts; /* scratch of a step: prompts that are worked on next */
 	Dsv3KvCache *cache;
 	Dsv3Namer *namer;
+	Dsv3KvDisk *disk;  /* NULL: the cache is in memory only */
+	int32_t *to_store; /* ring of kv_blocks: blocks to be written */
+	int first_to_store;
+	int n_to_store;
+	bool *is_to_store; /* [kv_blocks] */
 	RoleServed *roles;
 	int n_roles;
 	uint64_t admissions;
@@ -109,6 +115,12 @@ struct Dsv3Scheduler
 	atomic_int stat_cached;
 	atomic_int stat_pinned;
 	atomic_uint_least64_t stat_evicted;
+	atomic_int stat_disk_places;
+	atomic_int stat_disk_records;
+	atomic_uint_least64_t stat_disk_loaded;
+	atomic_uint_least64_t stat_disk_stored;
+	atomic_uint_least64_t stat_disk_lost;
+	atomic_uint_least64_t stat_disk_unstored;
 	atomic_int stat_budget;
 };
 
@@ -142,13 +154,20 @@ extern void dsv3_admit(Dsv3Scheduler *scheduler);
 extern bool dsv3_grow(Dsv3Scheduler *scheduler, Job *job);
 extern void dsv3_leave_batch(Dsv3Scheduler *scheduler, Job *job);
 
-/* scheduler_prefix.c. Of the blocks that the job would adopt now, how many take no room. Take over what is there of the next
+/* scheduler_prefix.c. How many blocks from the first the job may take from others. Of the blocks that the job would adopt now, how many take no room. Take over what is there of the next
  * blocks. Publish the blocks that have become full since `from` rows were computed. Does another of these jobs compute the block
  * that the job needs next? */
+extern int dsv3_prefix_most_blocks(Dsv3Scheduler *scheduler, Job *job);
 extern int dsv3_prefix_kept_blocks(Dsv3Scheduler *scheduler, Job *job, bool last_resort);
 extern void dsv3_prefix_adopt(Dsv3Scheduler *scheduler, Job *job);
 extern void dsv3_prefix_publish(Dsv3Scheduler *scheduler, Job *job, size_t from);
 extern bool dsv3_prefix_must_wait(const Job *job, Job *const *others, int n_others);
+
+/* scheduler_disk.c. A block has been used twice. Take in what the disk has finished and give it more. Are rows that the job
+ * needs next on their way? Starts reading them. All do nothing without a disk. */
+extern void dsv3_disk_want(Dsv3Scheduler *scheduler, int32_t block);
+extern void dsv3_disk_turn(Dsv3Scheduler *scheduler);
+extern bool dsv3_disk_fetch(Dsv3Scheduler *scheduler, Job *job);
 
 /* scheduler_step.c. Choose the jobs and tokens of the next step; returns how many jobs, may preempt. Compute and deliver them. */
 extern int dsv3_build_step(Dsv3Scheduler *scheduler, size_t *n_prefill, bool *budget_used);

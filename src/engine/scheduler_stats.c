@@ -45,6 +45,12 @@ dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts)
 	PUT("kv_blocks_cached", atomic_load(&scheduler->stat_cached));
 	PUT("kv_blocks_pinned", atomic_load(&scheduler->stat_pinned));
 	PUT("kv_blocks_evicted", atomic_load(&scheduler->stat_evicted));
+	PUT("kv_disk_blocks", atomic_load(&scheduler->stat_disk_places));
+	PUT("kv_disk_blocks_used", atomic_load(&scheduler->stat_disk_records));
+	PUT("kv_disk_loaded", atomic_load(&scheduler->stat_disk_loaded));
+	PUT("kv_disk_stored", atomic_load(&scheduler->stat_disk_stored));
+	PUT("kv_disk_damaged", atomic_load(&scheduler->stat_disk_lost));
+	PUT("kv_disk_not_stored", atomic_load(&scheduler->stat_disk_unstored));
 	PUT("kv_block_tokens", DSV3_KV_BLOCK);
 #undef PUT
 	if (experts)

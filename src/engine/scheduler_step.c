@@ -91,7 +91,7 @@ add_to_step(Dsv3Scheduler *scheduler, int at, Job *job, size_t n, size_t *scored
 }
 
 /* The prompts that are worked on next, into scheduler->prompts; returns how many: those of the first priority that has some, without
- * those that wait for a block which one of the others computes. */
+ * those that wait for a block which one of the others computes or the disk has. */
 static int
 choose_prompts(Dsv3Scheduler *scheduler)
 {
@@ -112,7 +112,7 @@ choose_prompts(Dsv3Scheduler *scheduler)
 		if (is_decoding(job->seq) || job->priority != first_priority)
 			continue;
 		dsv3_prefix_adopt(scheduler, job);
-		if (!dsv3_prefix_must_wait(job, scheduler->prompts, n))
+		if (!dsv3_disk_fetch(scheduler, job) && !dsv3_prefix_must_wait(job, scheduler->prompts, n))
 			scheduler->prompts[n++] = job;
 	}
 	return n;

@@ -72,6 +72,12 @@ dsv3_kv_close(Dsv3Kv *kv)
 	free(kv);
 }
 
+void *
+dsv3_kv_block(Dsv3Kv *kv, int32_t block)
+{
+	return dsv3_kv_rows(kv, block, 0);
+}
+
 int
 dsv3_kv_blocks(const Dsv3Kv *kv)
 {

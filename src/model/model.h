@@ -86,6 +86,10 @@ extern void dsv3_kv_close(Dsv3Kv *kv);
 extern int dsv3_kv_blocks(const Dsv3Kv *kv);
 extern size_t dsv3_kv_block_bytes(const Dsv3Model *model);
 
+/* The rows of a block, dsv3_kv_block_bytes of them: to keep them elsewhere and put them back into any block of such a cache. Not
+ * while a step runs that writes the block. */
+extern void *dsv3_kv_block(Dsv3Kv *kv, int32_t block);
+
 /* Of how many of the last positions given logits are wanted; of all when there are fewer. */
 enum
 {

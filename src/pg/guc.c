@@ -25,6 +25,8 @@ int dsv3_guc_threads;
 int dsv3_guc_queue_size = 256;
 int dsv3_guc_shared_memory = 64;
 int dsv3_guc_kv_cache_size;
+char *dsv3_guc_kv_cache_dir;
+int dsv3_guc_kv_cache_disk_size = 4096;
 
 int dsv3_guc_engine_restart_delay = 1000;
 int dsv3_guc_engine_restart_delay_max = 300000;
@@ -139,6 +141,12 @@ define_postmaster_settings(void)
 							   "Empty means the file \"dsv3\" beside the server's own programs.",
 							   &dsv3_guc_engine_path, "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL,
 							   NULL);
+	DefineCustomStringVariable("dsv3.kv_cache_dir", "A directory where the latent cache outlives the engine.",
+							   "Empty keeps the cache in memory only.", &dsv3_guc_kv_cache_dir, "",
+							   PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomIntVariable("dsv3.kv_cache_disk_size", "Longest file in dsv3.kv_cache_dir.", NULL,
+							&dsv3_guc_kv_cache_disk_size, 4096, 1, INT_MAX, PGC_POSTMASTER, GUC_UNIT_MB, NULL,
+							NULL, NULL);
 	DefineCustomIntVariable("dsv3.kv_cache_size", "Memory for the latent cache of running requests.",
 							"Zero lets the engine choose from the memory of the machine.",
 							&dsv3_guc_kv_cache_size, 0, 0, INT_MAX, PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL,

@@ -34,6 +34,8 @@ extern int dsv3_guc_threads;
 extern int dsv3_guc_queue_size;
 extern int dsv3_guc_shared_memory; /* MB */
 extern int dsv3_guc_kv_cache_size; /* MB; 0: chosen by the engine */
+extern char *dsv3_guc_kv_cache_dir;
+extern int dsv3_guc_kv_cache_disk_size; /* MB */
 
 /* The supervisor's, changed by reload. */
 extern int dsv3_guc_engine_restart_delay;     /* ms */

@@ -96,8 +96,9 @@ rig_has_room(void *arg)
 	return !((Rig *) arg)->no_room;
 }
 
+/* folder: of cached blocks, or NULL. */
 static inline Rig *
-open_rig(const char *model, int kv_blocks, int max_batch, bool text_thread)
+open_rig_with(const char *model, int kv_blocks, int max_batch, bool text_thread, const char *folder)
 {
 	Rig *rig = calloc(1, sizeof(*rig));
 	Dsv3BackendOptions options = {0};
@@ -105,6 +106,8 @@ open_rig(const char *model, int kv_blocks, int max_batch, bool text_thread)
 									   .max_requests = MAX_ID,
 									   .max_batch = max_batch,
 									   .text_thread = text_thread,
+									   .kv_folder = folder,
+									   .kv_disk_bytes = 1 << 22,
 									   .emit = on_event,
 									   .has_room = rig_has_room,
 									   .arg = rig};
@@ -116,6 +119,12 @@ open_rig(const char *model, int kv_blocks, int max_batch, bool text_thread)
 	rig->scheduler = dsv3_scheduler_open(rig->backend, &scheduling, &err);
 	assert_non_null(rig->scheduler);
 	return rig;
+}
+
+static inline Rig *
+open_rig(const char *model, int kv_blocks, int max_batch, bool text_thread)
+{
+	return open_rig_with(model, kv_blocks, max_batch, text_thread, NULL);
 }
 
 static inline void
@@ -163,7 +172,8 @@ submit(Rig *rig, Dsv3Request *request)
 static inline void
 run(Rig *rig)
 {
-	while (dsv3_scheduler_step(rig->scheduler) == DSV3_STEP_WORKED)
+	/* A job that waits for the disk is neither worked on nor done. */
+	while (dsv3_scheduler_step(rig->scheduler) == DSV3_STEP_WORKED || dsv3_scheduler_busy(rig->scheduler))
 		;
 }
 
