@@ -2,9 +2,9 @@
 
 BENCH_MODEL ?= build/demo-model
 
-## make bench             the engine against this machine's memory, and what SQL and grammars add to it (BENCH_MODEL=build/demo-model)
-.PHONY: bench bench-engine bench-sql bench-grammar-sql
-bench: bench-engine bench-sql bench-grammar-sql
+## make bench             the engine against this machine's memory, and what SQL and grammars add, what cached prefixes save (BENCH_MODEL=build/demo-model)
+.PHONY: bench bench-engine bench-sql bench-grammar-sql bench-prefix
+bench: bench-engine bench-sql bench-grammar-sql bench-prefix
 
 build/demo-model: demo-model
 bench-engine: engine $(BENCH_MODEL)
@@ -15,6 +15,13 @@ bench-sql: all $(BENCH_MODEL)
 
 bench-grammar-sql: all $(BENCH_MODEL)
 	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) $(PYTHON) bench/grammar_overhead.py $(ARGS)
+
+# The folder is made by the engine, as the account that will own it.
+bench-prefix: all $(BENCH_MODEL)
+	@folder=$$(mktemp -d -u /tmp/dsv3-bench.XXXXXX); \
+	PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) -c "dsv3.kv_cache_dir = '$$folder'" \
+		-c "dsv3.engine_restart_delay = '50ms'" $(PYTHON) bench/prefix_cache.py $(ARGS); \
+	status=$$?; rm -rf "$$folder"; exit $$status
 
 ## make bench-extraction  extraction quality of a model on the labelled set; can be stopped and goes on (ARGS="--limit 40")
 .PHONY: bench-extraction

@@ -24,7 +24,7 @@ import time
 
 MAGIC, VERSION = 0x33565344, 1
 CONFIG, READY, SUBMIT, DELTA, DONE, FAIL = 1, 2, 3, 5, 6, 7
-KIND, PROMPT, MAX_TOKENS, TEMPERATURE, SEED, ROLE, PRIORITY = 1, 2, 8, 9, 14, 21, 20
+KIND, PROMPT, MAX_TOKENS, TEMPERATURE, SEED, ROLE, PRIORITY, SCOPE = 1, 2, 8, 9, 14, 21, 20, 25
 TEXT, OUTPUT_TOKENS, ERROR = 40, 45, 61
 MODEL_PATH, THREADS, DEVICE, KV_BYTES, WEIGHTS, MAX_REQUESTS = 80, 81, 82, 83, 84, 85
 GENERATE = 1
@@ -87,7 +87,8 @@ class Engine:
     def generate(self, prompt, tokens):
         """(milliseconds, text)"""
         self.request += 1
-        body = (self.u32(KIND, GENERATE) + self.u32(ROLE, 10) + self.u32(PRIORITY, 0) + self.text(PROMPT, prompt)
+        body = (self.u32(KIND, GENERATE) + self.u32(ROLE, 10) + self.u32(PRIORITY, 0)
+                + self.text(SCOPE, "bench") + self.text(PROMPT, prompt)
                 + self.u32(MAX_TOKENS, tokens) + self.field(TEMPERATURE, struct.pack("<d", 0)) + self.field(SEED, struct.pack("<q", 0)))
         start, text = time.perf_counter(), b""
         self.send(SUBMIT, self.request, body)

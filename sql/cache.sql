@@ -22,6 +22,21 @@ SELECT cached(:'instruction', 'two');
 SELECT cached(:'instruction', 'two');
 SELECT cached(:'instruction', 'two', '{"cache_scope": "database"}');
 RESET ROLE;
+
+-- Pinned: the whole blocks of the beginning that all inputs share. Once more is once more to undo.
+SELECT dsv3_pin_prefix('another ' || :'instruction');
+SELECT cached('another ' || :'instruction', 'one');
+SELECT dsv3_pin_prefix('another ' || :'instruction'), dsv3_unpin_prefix('another ' || :'instruction'), dsv3_unpin_prefix('another ' || :'instruction'),
+       dsv3_unpin_prefix('another ' || :'instruction') AS nothing_left;
+SELECT dsv3_pin_prefix('too short to be shared'), dsv3_pin_prefix(NULL), dsv3_pin_prefix(:'instruction', 'a system message that is longer than a block is');
+SELECT dsv3_pin_prefix('x', options => '{"cache_scope": "none"}');
+SELECT dsv3_pin_prefix('x', options => '{"seed": 1}');
+-- Thrown away.
+SELECT cached(:'instruction', 'one'), dsv3_cache_reset('memory'), cached(:'instruction', 'one');
+SELECT cached(:'instruction', 'one'), dsv3_cache_reset(), cached(:'instruction', 'one');
+SELECT dsv3_cache_reset('disk');
+SELECT dsv3_warmup();
+SELECT count(*) FROM dsv3_stat_kv_cache;
 SELECT cached_tokens > 0 AS counted FROM dsv3_stat_engine;
 
 DROP FUNCTION cached;

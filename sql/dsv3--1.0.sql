@@ -211,6 +211,40 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
 COMMENT ON FUNCTION dsv3_score(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb)
 	IS 'probability that the statement is true of the text';
 
+CREATE FUNCTION dsv3_pin_prefix(
+	prompt pg_catalog.text,
+	system pg_catalog.text DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.int4
+AS 'MODULE_PATHNAME', 'dsv3_pin_prefix_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_pin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb)
+	IS 'compute the beginning of dsv3_generate(prompt, input) for any input and keep it in the cache; how many tokens that is';
+
+CREATE FUNCTION dsv3_unpin_prefix(
+	prompt pg_catalog.text,
+	system pg_catalog.text DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.int4
+AS 'MODULE_PATHNAME', 'dsv3_unpin_prefix_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 10000;
+COMMENT ON FUNCTION dsv3_unpin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb)
+	IS 'undo one dsv3_pin_prefix with the same arguments; how many tokens it concerned';
+
+CREATE FUNCTION dsv3_cache_reset(kind pg_catalog.text DEFAULT 'all')
+RETURNS pg_catalog.void
+AS 'MODULE_PATHNAME', 'dsv3_cache_reset_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 10000;
+COMMENT ON FUNCTION dsv3_cache_reset(pg_catalog.text)
+	IS 'throw away the cached beginnings of prompts of all roles, in memory and on disk, or in memory only';
+
+CREATE FUNCTION dsv3_warmup()
+RETURNS pg_catalog.int8
+AS 'MODULE_PATHNAME', 'dsv3_warmup_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_warmup()
+	IS 'read all files of the weights, so that no answer waits for the disk; how many bytes they are';
+
 REVOKE ALL ON FUNCTION dsv3_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_try_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_generate_stream(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
@@ -228,6 +262,10 @@ REVOKE ALL ON FUNCTION dsv3_classify(pg_catalog.text, pg_catalog.text[], pg_cata
 REVOKE ALL ON FUNCTION dsv3_classify_scores(pg_catalog.text, pg_catalog.text[], pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_is_true(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_score(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_pin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_unpin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_cache_reset(pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_warmup() FROM PUBLIC;
 
 -- State. Read from shared memory, costs nothing, and open to all; each shows a role only what is its business: messages
 -- that name files of the server go to pg_read_all_stats only, the model's path to superusers, requests to who made them.
@@ -320,6 +358,25 @@ COMMENT ON FUNCTION dsv3_stat_engine() IS 'sums over all requests; see the view 
 CREATE VIEW dsv3_stat_engine AS SELECT * FROM @extschema@.dsv3_stat_engine();
 COMMENT ON VIEW dsv3_stat_engine IS 'sums over all requests since the server started, and the engine''s own counters';
 GRANT SELECT ON dsv3_stat_engine TO PUBLIC;
+
+CREATE VIEW dsv3_stat_kv_cache AS SELECT
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_blocks')::pg_catalog.int8 AS blocks,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_block_tokens')::pg_catalog.int8 AS block_tokens,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_blocks_used')::pg_catalog.int8 AS used,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_blocks_cached')::pg_catalog.int8 AS cached,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_blocks_pinned')::pg_catalog.int8 AS pinned,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_blocks_evicted')::pg_catalog.int8 AS evicted,
+	(s.engine OPERATOR(pg_catalog.->>) 'prompt_tokens')::pg_catalog.int8 AS prompt_tokens,
+	(s.engine OPERATOR(pg_catalog.->>) 'cached_tokens')::pg_catalog.int8 AS cached_tokens,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_disk_blocks')::pg_catalog.int8 AS disk_blocks,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_disk_blocks_used')::pg_catalog.int8 AS disk_used,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_disk_loaded')::pg_catalog.int8 AS disk_loaded,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_disk_stored')::pg_catalog.int8 AS disk_stored,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_disk_damaged')::pg_catalog.int8 AS disk_damaged,
+	(s.engine OPERATOR(pg_catalog.->>) 'kv_disk_not_stored')::pg_catalog.int8 AS disk_not_stored
+FROM @extschema@.dsv3_stat_engine() AS s;
+COMMENT ON VIEW dsv3_stat_kv_cache IS 'the engine''s cache: blocks in memory and on disk, tokens found in it since the engine started';
+GRANT SELECT ON dsv3_stat_kv_cache TO PUBLIC;
 
 CREATE FUNCTION dsv3_cancel(trace_id pg_catalog.uuid)
 RETURNS pg_catalog.bool

@@ -57,6 +57,13 @@ typedef enum Dsv3RequestKind
 	DSV3_REQUEST_TOKENIZE = 3,     /* PROMPT -> DONE with TOKENS */
 	DSV3_REQUEST_DETOKENIZE = 4,   /* TOKENS -> DONE with TEXT */
 	DSV3_REQUEST_COUNT_TOKENS = 9, /* PROMPT -> DONE with PROMPT_TOKENS */
+	/* PROMPT, SYSTEM; or RAW -> DONE with PROMPT_TOKENS: how many of the beginning that prompts with any INPUT share are kept in the
+	 * scope's cache now, or are no longer kept. */
+	DSV3_REQUEST_PIN = 10,
+	DSV3_REQUEST_UNPIN = 11,
+	DSV3_REQUEST_CACHE_RESET = 12, /* -> DONE: nothing that was cached is found any more */
+	DSV3_REQUEST_WARM_UP =
+		13, /* -> DONE with TEXT: bytes of the weights' files, all of which have been read */
 	DSV3_REQUEST_CHECK_GRAMMAR =
 		6,                    /* GRAMMAR -> DONE with TEXT: a JSON object, what is enforced and what is not */
 	DSV3_REQUEST_ACCEPTS = 7, /* GRAMMAR, INPUT -> DONE with TEXT: {"accepted": bool, "offset": bytes} */
@@ -98,6 +105,7 @@ typedef enum Dsv3Field
 		23, /* bool: a DELTA per token; otherwise the engine gathers a few before it sends one */
 	DSV3_FIELD_TIMEOUT_MS = 24, /* u32: dropped with 57014 this long after it arrived; absent or 0: never */
 
+	DSV3_FIELD_CACHE_MEMORY = 26, /* bool, CACHE_RESET: only what is in memory */
 	DSV3_FIELD_SCOPE =
 		25, /* text: requests with the same one share cached prefixes; absent: shares with nobody */
 

@@ -31,6 +31,9 @@ typedef struct Dsv3BackendOps
 	/* The rows of a block, kv_block_bytes. */
 	void *(*kv_block)(Dsv3Backend *backend, int32_t block);
 
+	/* As dsv3_model_touch. */
+	int64_t (*touch)(Dsv3Backend *backend, int64_t from, int64_t *total);
+
 	/* As dsv3_model_step. */
 	bool (*step)(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
 				 const atomic_bool *abort_flag, Dsv3Error *err);

@@ -52,6 +52,12 @@ model_kv_block(Dsv3Backend *backend, int32_t block)
 	return dsv3_kv_block(((ModelBackend *) backend)->kv, block);
 }
 
+static int64_t
+model_touch(Dsv3Backend *backend, int64_t from, int64_t *total)
+{
+	return dsv3_model_touch(((ModelBackend *) backend)->model, from, total);
+}
+
 static bool
 model_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
 		   const atomic_bool *abort_flag, Dsv3Error *err)
@@ -131,6 +137,7 @@ static const Dsv3BackendOps model_ops = {
 	.close = model_close,
 	.kv_open = model_kv_open,
 	.kv_block = model_kv_block,
+	.touch = model_touch,
 	.step = model_step,
 	.encode = model_encode,
 	.raw = model_raw,

@@ -328,6 +328,15 @@ test_kv_block(Dsv3Backend *backend, int32_t block)
 	return ((TestBackend *) backend)->rows + (size_t) block * backend->kv_block_bytes;
 }
 
+/* It has no files: three pieces of a thousand bytes each, to be asked for one after the other. */
+static int64_t
+test_touch(Dsv3Backend *backend, int64_t from, int64_t *total)
+{
+	(void) backend;
+	*total = 3000;
+	return from < 2000 ? from + 1000 : -1;
+}
+
 static bool
 check_seq(const TestBackend *test, const Dsv3StepSeq *seq, Dsv3Error *err)
 {
@@ -671,6 +680,7 @@ static const Dsv3BackendOps test_ops = {
 	.close = test_close,
 	.kv_open = test_kv_open,
 	.kv_block = test_kv_block,
+	.touch = test_touch,
 	.step = test_step,
 	.encode = test_encode,
 	.raw = test_raw,

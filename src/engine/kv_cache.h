@@ -41,29 +41,29 @@ extern int dsv3_kv_cache_room(const Dsv3KvCache *cache, bool last_resort);
 extern int32_t dsv3_kv_cache_take(Dsv3KvCache *cache);
 
 /* One holder more, one less. A block without a name and holders is free again. */
-extern void dsv3_kv_cache_hold(Dsv3KvCache *cache, int32_t block);
-extern void dsv3_kv_cache_release(Dsv3KvCache *cache, int32_t block);
+extern void dsv3_kv_cache_hold(Dsv3KvCache *cache, int32_t number);
+extern void dsv3_kv_cache_release(Dsv3KvCache *cache, int32_t number);
 
-extern int dsv3_kv_cache_holders(const Dsv3KvCache *cache, int32_t block);
+extern int dsv3_kv_cache_holders(const Dsv3KvCache *cache, int32_t number);
 
 /* Does holding the block leave the room as it is? */
-extern bool dsv3_kv_cache_is_kept(const Dsv3KvCache *cache, int32_t block, bool last_resort);
+extern bool dsv3_kv_cache_is_kept(const Dsv3KvCache *cache, int32_t number, bool last_resort);
 
 /* The block with the name, or DSV3_NO_BLOCK. */
 extern int32_t dsv3_kv_cache_find(const Dsv3KvCache *cache, const Dsv3BlockName *name);
 
 /* Give a held block without a name one that no block has. */
-extern void dsv3_kv_cache_publish(Dsv3KvCache *cache, int32_t block, const Dsv3BlockName *name);
+extern void dsv3_kv_cache_publish(Dsv3KvCache *cache, int32_t number, const Dsv3BlockName *name);
 
 /* The name of a named block, else NULL. */
-extern const Dsv3BlockName *dsv3_kv_cache_name(const Dsv3KvCache *cache, int32_t block);
+extern const Dsv3BlockName *dsv3_kv_cache_name(const Dsv3KvCache *cache, int32_t number);
 
 /* Take the name, and the pins, of a named block away. */
-extern void dsv3_kv_cache_drop(Dsv3KvCache *cache, int32_t block);
+extern void dsv3_kv_cache_drop(Dsv3KvCache *cache, int32_t number);
 
 /* Pins count: as many unpins undo them. dsv3_kv_cache_unpin is false when the block has none. */
-extern void dsv3_kv_cache_pin(Dsv3KvCache *cache, int32_t block);
-extern bool dsv3_kv_cache_unpin(Dsv3KvCache *cache, int32_t block);
+extern void dsv3_kv_cache_pin(Dsv3KvCache *cache, int32_t number);
+extern bool dsv3_kv_cache_unpin(Dsv3KvCache *cache, int32_t number);
 
 /* dsv3_kv_cache_drop of all named blocks. */
 extern void dsv3_kv_cache_forget(Dsv3KvCache *cache);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/altstack.h"
 #include "engine/kv_cache.h"
 #include "engine/kv_disk_file.h"
 #include "engine/log.h"
@@ -99,6 +100,7 @@ static void *
 storage_main(void *arg)
 {
 	Dsv3KvDisk *disk = arg;
+	void *stack = dsv3_altstack_set();
 
 	pthread_mutex_lock(&disk->lock);
 	for (;;)
@@ -125,6 +127,7 @@ storage_main(void *arg)
 		disk->options.wake(disk->options.arg);
 	}
 	pthread_mutex_unlock(&disk->lock);
+	dsv3_altstack_drop(stack);
 	return NULL;
 }
 

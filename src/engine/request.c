@@ -158,6 +158,9 @@ take_field(Dsv3Request *request, Dsv3BodyReader *reader, Dsv3Error *err)
 		case DSV3_FIELD_ROLE:
 			request->role = dsv3_body_get_u32(reader);
 			return true;
+		case DSV3_FIELD_CACHE_MEMORY:
+			request->cache_memory = dsv3_body_get_bool(reader);
+			return true;
 		case DSV3_FIELD_SCOPE:
 			return dsv3_bytes_set(&request->scope, text, len, err);
 		case DSV3_FIELD_STREAM:
@@ -244,6 +247,8 @@ dsv3_request_check(const Dsv3Request *request, Dsv3Error *err)
 		case DSV3_REQUEST_GENERATE:
 		case DSV3_REQUEST_TOKENIZE:
 		case DSV3_REQUEST_COUNT_TOKENS:
+		case DSV3_REQUEST_PIN:
+		case DSV3_REQUEST_UNPIN:
 			missing = request->prompt.data ? NULL : "a prompt";
 			break;
 		case DSV3_REQUEST_CHAT:
@@ -261,6 +266,9 @@ dsv3_request_check(const Dsv3Request *request, Dsv3Error *err)
 			break;
 		case DSV3_REQUEST_ACCEPTS:
 			missing = request->grammar.data && request->input.data ? NULL : "a grammar and a text";
+			break;
+		case DSV3_REQUEST_CACHE_RESET:
+		case DSV3_REQUEST_WARM_UP:
 			break;
 		case DSV3_REQUEST_SCORE:
 			missing = request->prompt.data && request->choices.data ? NULL : "a prompt and choices";

@@ -57,7 +57,8 @@ typedef struct Dsv3Request
 	uint32_t logprobs; /* alternatives beside the chosen token */
 	uint32_t priority; /* 0 interactive, 1 batch */
 	uint32_t role;
-	Dsv3Bytes scope; /* who shares cached prefixes; absent: the request shares with nobody */
+	bool cache_memory; /* CACHE_RESET: not the disk */
+	Dsv3Bytes scope;   /* who shares cached prefixes; absent: the request shares with nobody */
 	uint32_t timeout_ms;
 	Dsv3Sampling sampling;
 	const atomic_bool

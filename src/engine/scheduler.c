@@ -108,7 +108,7 @@ drop_jobs(Dsv3Scheduler *scheduler)
 					atomic_store(&job->abort_text, true);
 				continue;
 			}
-			if (drop || (job->place == JOB_READY && job->seq->finished))
+			if (drop || job->place == JOB_CONTROL || (job->place == JOB_READY && job->seq->finished))
 				found = job;
 		}
 		/* Out of the text thread's reach before the lock is given back. */
@@ -121,8 +121,14 @@ drop_jobs(Dsv3Scheduler *scheduler)
 			dsv3_leave_batch(scheduler, found);
 		if (drop)
 			dsv3_job_fail(scheduler, found, &err);
+		else if (found->place == JOB_CONTROL)
+			dsv3_reset_cache(scheduler, found);
 		else
+		{
+			if (found->seq->request->kind == DSV3_REQUEST_UNPIN)
+				dsv3_unpin(scheduler, found);
 			dsv3_send_done(scheduler, found, now);
+		}
 	}
 }
 
@@ -156,6 +162,7 @@ dsv3_scheduler_step(Dsv3Scheduler *scheduler)
 	size_t n_prefill;
 	bool budget_used;
 	bool paused;
+	bool worked;
 	int n_step;
 
 	atomic_fetch_add(&scheduler->progress, 1);
@@ -176,8 +183,9 @@ dsv3_scheduler_step(Dsv3Scheduler *scheduler)
 	n_step = dsv3_build_step(scheduler, &n_prefill, &budget_used);
 	if (n_step > 0)
 		dsv3_run_step(scheduler, n_step, n_prefill, budget_used);
+	worked = dsv3_finish_pins(scheduler) || n_step > 0;
 	store_counts(scheduler);
-	return n_step > 0 ? DSV3_STEP_WORKED : DSV3_STEP_IDLE;
+	return worked ? DSV3_STEP_WORKED : DSV3_STEP_IDLE;
 }
 /* -- running -- */
 
@@ -259,7 +267,8 @@ dsv3_scheduler_submit(Dsv3Scheduler *scheduler, Dsv3Request *request, Dsv3Error 
 	request->abort_flag = &job->abort_text;
 	job->id = request->id;
 	job->role = request->role;
-	job->priority = request->priority;
+	/* Reading all weights waits for everybody else. */
+	job->priority = request->kind == DSV3_REQUEST_WARM_UP ? UINT32_MAX : request->priority;
 	job->submit_us = now_us();
 	if (request->timeout_ms > 0)
 		job->deadline_us = job->submit_us + (uint64_t) request->timeout_ms * 1000;

@@ -21,6 +21,26 @@ dsv3_job_fail(Dsv3Scheduler *scheduler, Job *job, const Dsv3Error *error)
 }
 
 void
+dsv3_send_at_once(Dsv3Scheduler *scheduler, Job *job, const Dsv3AtOnce *answer)
+{
+	Dsv3Event event = {
+		.type = DSV3_FRAME_DONE,
+		.request = job->id,
+		.kind = job->request->kind,
+		.finish = DSV3_FINISH_STOP,
+		.text = answer->text.data,
+		.text_len = answer->text.len,
+		.tokens = answer->tokens.ids,
+		.n_tokens = answer->tokens.count,
+		.prompt_tokens = answer->n_tokens,
+	};
+
+	atomic_fetch_add(&scheduler->n_done, 1);
+	scheduler->options.emit(scheduler->options.arg, &event);
+	dsv3_job_forget(scheduler, job);
+}
+
+void
 dsv3_send_delta(Dsv3Scheduler *scheduler, Job *job, uint64_t now)
 {
 	Dsv3Sequence *seq = job->seq;

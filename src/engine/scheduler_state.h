@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "engine/at_once.h"
 #include "engine/kv_cache.h"
 #include "engine/kv_disk.h"
 #include "engine/scheduler.h"
@@ -20,7 +21,10 @@ typedef enum JobPlace
 	JOB_IN_TEXT, /* being encoded */
 	JOB_READY,
 	JOB_BATCH,
+	JOB_CONTROL, /* not to be computed, but for the running thread to do */
 } JobPlace;
+
+#define N_JOB_PLACES (JOB_CONTROL + 1)
 
 typedef struct Job
 {
@@ -38,6 +42,7 @@ typedef struct Job
 	Dsv3BlockName *names; /* of the first n_names blocks of its tokens */
 	int n_names;
 	int names_room;
+	int64_t warmed; /* WARM_UP: bytes read */
 	size_t reached; /* most rows it ever had in the cache */
 	size_t cached;  /* rows of its prompt that it found there */
 	uint64_t submit_us;
@@ -138,14 +143,16 @@ now_us(void)
 extern bool dsv3_job_is_dropped(const Job *job, uint64_t now, Dsv3Error *error);
 extern void dsv3_job_forget(Dsv3Scheduler *scheduler, Job *job);
 
-/* scheduler_events.c: send a piece if it is time for one; send the end and forget the job. The job is not in the batch any more when
+/* scheduler_events.c: send what needs no step; a piece if it is time for one; the end. An end
+ * forgets the job. The job is not in the batch any more when
  * it ends. */
+extern void dsv3_send_at_once(Dsv3Scheduler *scheduler, Job *job, const Dsv3AtOnce *answer);
 extern void dsv3_send_delta(Dsv3Scheduler *scheduler, Job *job, uint64_t now);
 extern void dsv3_send_done(Dsv3Scheduler *scheduler, Job *job, uint64_t now);
 extern void dsv3_job_fail(Dsv3Scheduler *scheduler, Job *job, const Dsv3Error *error);
 
 /* scheduler_text.c: the text thread; the same work without one: encode everything that arrived. */
-extern void *dsv3_text_main(void *scheduler);
+extern void *dsv3_text_main(void *arg);
 extern void dsv3_text_prepare_all(Dsv3Scheduler *scheduler);
 
 /* scheduler_admit.c. dsv3_leave_batch gives the job's blocks back. dsv3_grow gives a job of the batch blocks for all its tokens;
@@ -168,6 +175,12 @@ extern bool dsv3_prefix_must_wait(const Job *job, Job *const *others, int n_othe
 extern void dsv3_disk_want(Dsv3Scheduler *scheduler, int32_t block);
 extern void dsv3_disk_turn(Dsv3Scheduler *scheduler);
 extern bool dsv3_disk_fetch(Dsv3Scheduler *scheduler, Job *job);
+
+/* scheduler_pin.c. Pin what the PIN jobs of the batch have computed, and end them; returns whether there were any. Undo the pins of an
+ * UNPIN, and say so in its n_prompt. Empty the cache. */
+extern bool dsv3_finish_pins(Dsv3Scheduler *scheduler);
+extern void dsv3_unpin(Dsv3Scheduler *scheduler, Job *job);
+extern void dsv3_reset_cache(Dsv3Scheduler *scheduler, Job *job);
 
 /* scheduler_step.c. Choose the jobs and tokens of the next step; returns how many jobs, may preempt. Compute and deliver them. */
 extern int dsv3_build_step(Dsv3Scheduler *scheduler, size_t *n_prefill, bool *budget_used);

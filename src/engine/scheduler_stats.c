@@ -9,7 +9,7 @@
 char *
 dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts)
 {
-	int places[4] = {0, 0, 0, 0};
+	int places[N_JOB_PLACES] = {0};
 	uint64_t oldest = 0;
 	json_t *stats = json_object();
 	char *text;

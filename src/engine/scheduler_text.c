@@ -4,36 +4,46 @@
  *
  * With a text thread everything here but dsv3_text_prepare_all runs in it; without, in the running thread.
  */
-#include "common/altstack.h"
-#include "engine/at_once.h"
-#include "engine/scheduler_state.h"
-
+#include <stdio.h>
 #include <string.h>
 
-static bool
-send_at_once(Dsv3Scheduler *scheduler, const Job *job, Dsv3Error *err)
+#include "common/altstack.h"
+#include "engine/scheduler_state.h"
+
+/* Give the job to the running thread. */
+static void
+pass_on(Dsv3Scheduler *scheduler, Job *job, JobPlace place)
 {
+	pthread_mutex_lock(&scheduler->lock);
+	job->place = place;
+	scheduler->woken = true;
+	pthread_cond_signal(&scheduler->wake);
+	pthread_mutex_unlock(&scheduler->lock);
+}
+
+/* Read the next piece of the weights. Whoever waits for this thread comes before the one after it. */
+static void
+warm_up(Dsv3Scheduler *scheduler, Job *job)
+{
+	int64_t total;
 	Dsv3AtOnce answer = {0};
-	bool ok = dsv3_answer_at_once(scheduler->backend, job->request, &answer, err);
+	Dsv3Error err;
+	char text[32];
 
-	if (ok)
+	job->warmed = scheduler->backend->ops->touch(scheduler->backend, job->warmed, &total);
+	if (job->warmed >= 0)
 	{
-		Dsv3Event event = {
-			.type = DSV3_FRAME_DONE,
-			.request = job->id,
-			.kind = job->request->kind,
-			.finish = DSV3_FINISH_STOP,
-			.text = answer.text.data,
-			.text_len = answer.text.len,
-			.tokens = answer.tokens.ids,
-			.n_tokens = answer.tokens.count,
-			.prompt_tokens = answer.n_tokens,
-		};
-
-		scheduler->options.emit(scheduler->options.arg, &event);
+		pthread_mutex_lock(&scheduler->lock);
+		job->place = JOB_TEXT;
+		pthread_mutex_unlock(&scheduler->lock);
+		return;
 	}
+	snprintf(text, sizeof(text), "%lld", (long long) total);
+	if (dsv3_text_append(&answer.text, text, strlen(text), &err))
+		dsv3_send_at_once(scheduler, job, &answer);
+	else
+		dsv3_job_fail(scheduler, job, &err);
 	dsv3_at_once_free(&answer);
-	return ok;
 }
 
 /* The job's text could not be made ready; whoever gave it up has the better reason. */
@@ -57,13 +67,23 @@ prepare_job(Dsv3Scheduler *scheduler, Job *job)
 
 	if (dsv3_is_at_once(job->request->kind))
 	{
-		if (send_at_once(scheduler, job, &err))
-		{
-			atomic_fetch_add(&scheduler->n_done, 1);
-			dsv3_job_forget(scheduler, job);
-		}
+		Dsv3AtOnce answer = {0};
+
+		if (dsv3_answer_at_once(scheduler->backend, job->request, &answer, &err))
+			dsv3_send_at_once(scheduler, job, &answer);
 		else
 			fail_text(scheduler, job, &err);
+		dsv3_at_once_free(&answer);
+		return;
+	}
+	if (job->request->kind == DSV3_REQUEST_WARM_UP)
+	{
+		warm_up(scheduler, job);
+		return;
+	}
+	if (job->request->kind == DSV3_REQUEST_CACHE_RESET)
+	{
+		pass_on(scheduler, job, JOB_CONTROL);
 		return;
 	}
 	job->seq = dsv3_sequence_open(scheduler->backend, job->request, (size_t) scheduler->context,
@@ -75,11 +95,7 @@ prepare_job(Dsv3Scheduler *scheduler, Job *job)
 		return;
 	}
 	atomic_fetch_add(&scheduler->n_prompt_tokens, job->seq->n_prompt);
-	pthread_mutex_lock(&scheduler->lock);
-	job->place = JOB_READY;
-	scheduler->woken = true;
-	pthread_cond_signal(&scheduler->wake);
-	pthread_mutex_unlock(&scheduler->lock);
+	pass_on(scheduler, job, JOB_READY);
 }
 
 /* The next job to encode: interactive first. Call with the lock held. */

@@ -363,6 +363,47 @@ open_prompt(Dsv3Sequence *seq, size_t max_context, bool kv_limited, Dsv3Error *e
 	return true;
 }
 
+/*
+ * PIN and UNPIN: the sequence becomes the beginning, in whole blocks, that prompts have whatever INPUT they go on with. Where the
+ * prompt ends its last characters may become one token with the first of the input, and the template puts tokens behind; so it
+ * is what prompts with inputs of different kinds have in common.
+ */
+static bool
+open_prefix(Dsv3Sequence *seq, size_t max_context, bool kv_limited, Dsv3Error *err)
+{
+	static const char *const inputs[] = {"a", "Z", "1", "\n", " x", "(", "\xe4\xb8\xad"};
+	Dsv3Tokens common = {0};
+	bool ok = true;
+
+	for (size_t i = 0; ok && i < sizeof(inputs) / sizeof(inputs[0]); i++)
+	{
+		size_t same = 0;
+
+		free(seq->request->input.data);
+		seq->request->input = (Dsv3Bytes){0};
+		seq->tokens.count = 0;
+		ok = dsv3_bytes_set(&seq->request->input, inputs[i], strlen(inputs[i]), err) &&
+			 open_prompt(seq, max_context, kv_limited, err);
+		if (ok && i == 0)
+		{
+			common = seq->tokens;
+			seq->tokens = (Dsv3Tokens){0};
+			continue;
+		}
+		while (ok && same < common.count && same < seq->tokens.count &&
+			   common.ids[same] == seq->tokens.ids[same])
+			same++;
+		common.count = same;
+	}
+	dsv3_tokens_free(&seq->tokens);
+	seq->tokens = common;
+	seq->tokens.count -= common.count % DSV3_KV_BLOCK;
+	seq->n_prompt = seq->n_limit = seq->score_from = seq->tokens.count;
+	seq->finish = DSV3_FINISH_STOP;
+	seq->finished = seq->tokens.count == 0 || seq->request->kind == DSV3_REQUEST_UNPIN;
+	return ok;
+}
+
 /* A constrained answer must fit whole: its shortest form, the end token, and the tag that ends the thinking part. */
 static bool
 check_room(Dsv3Sequence *seq, Dsv3Error *err)
@@ -523,8 +564,15 @@ dsv3_sequence_open(Dsv3Backend *backend, Dsv3Request *request, size_t max_contex
 	seq->backend = backend;
 	seq->tokens.abort_flag = seq->choices.abort_flag = request->abort_flag;
 	backend->ops->decoder_init(backend, &seq->decoder, true);
-	if (!dsv3_seen_open(&seq->seen, &request->sampling, backend->sample_limit, err) ||
-		!open_prompt(seq, max_context, kv_limited, err))
+	if (!dsv3_seen_open(&seq->seen, &request->sampling, backend->sample_limit, err))
+		goto fail;
+	if (request->kind == DSV3_REQUEST_PIN || request->kind == DSV3_REQUEST_UNPIN)
+	{
+		if (!open_prefix(seq, max_context, kv_limited, err))
+			goto fail;
+		goto opened;
+	}
+	if (!open_prompt(seq, max_context, kv_limited, err))
 		goto fail;
 	if (!request->raw)
 		seq->opened_think = seq->thinking = backend->ops->opens_think(backend, request->think);
@@ -551,8 +599,10 @@ dsv3_sequence_open(Dsv3Backend *backend, Dsv3Request *request, size_t max_contex
 		if (!seq->finished && !dsv3_sequence_plan(seq, err))
 			goto fail;
 	}
+
+opened:
 	n_table = (seq->n_limit + DSV3_KV_BLOCK - 1) / DSV3_KV_BLOCK;
-	seq->blocks = malloc(n_table * sizeof(int32_t));
+	seq->blocks = malloc((n_table + 1) * sizeof(int32_t));
 	if (seq->blocks == NULL)
 	{
 		dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a block table");

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "model/impl.h"
+#include "model/safetensors.h"
 #include "model/weights.h"
 
 /* Rows of a batch: enough to make the products bound by arithmetic, within so much working memory. */
@@ -176,4 +177,29 @@ const atomic_uint_least64_t *
 dsv3_model_expert_counts(const Dsv3Model *model)
 {
 	return model->expert_counts;
+}
+
+#define TOUCH_PIECE ((int64_t) 64 * 1024 * 1024)
+#define TOUCH_STEP  4096
+
+int64_t
+dsv3_model_touch(const Dsv3Model *model, int64_t from, int64_t *total)
+{
+	const Dsv3TensorFiles *files = model->checkpoint->files;
+	int64_t left = TOUCH_PIECE;
+	int64_t next = -1;
+
+	*total = 0;
+	for (int i = 0; i < files->n_files; i++)
+	{
+		const volatile unsigned char *bytes = files->files[i].base;
+		int64_t at = from > *total ? from - *total : 0;
+
+		for (; at < files->files[i].size && left > 0; at += TOUCH_STEP, left -= TOUCH_STEP)
+			(void) bytes[at];
+		if (at < files->files[i].size && next < 0)
+			next = *total + at;
+		*total += files->files[i].size;
+	}
+	return next;
 }

@@ -135,6 +135,10 @@ dsv3_step_wanted(const Dsv3StepSeq *seq)
 extern bool dsv3_model_step(Dsv3Model *model, Dsv3Kv *kv, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
 							const atomic_bool *abort_flag, Dsv3Error *err);
 
+/* Read a piece of the weights' files from byte `from` of all of them together on, so that it is in memory. Returns where to go on, or -1
+ * at the end; *total is their size. Any thread, also while steps run. */
+extern int64_t dsv3_model_touch(const Dsv3Model *model, int64_t from, int64_t *total);
+
 /* Tokens each routed expert has computed since opening, [n_layers][n_routed_experts] with zero rows for dense
  * layers; written by the step, readable any time. */
 extern const atomic_uint_least64_t *dsv3_model_expert_counts(const Dsv3Model *model);

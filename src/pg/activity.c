@@ -358,6 +358,13 @@ kind_name(uint32 kind)
 			return "accepts";
 		case DSV3_REQUEST_SCORE:
 			return "score";
+		case DSV3_REQUEST_PIN:
+		case DSV3_REQUEST_UNPIN:
+			return "pin";
+		case DSV3_REQUEST_CACHE_RESET:
+			return "reset";
+		case DSV3_REQUEST_WARM_UP:
+			return "warmup";
 		default:
 			return NULL;
 	}

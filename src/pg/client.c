@@ -214,6 +214,8 @@ write_request(Dsv3BodyWriter *writer, const Dsv3Request *request)
 	dsv3_body_u32(writer, DSV3_FIELD_ROLE, GetUserId());
 	dsv3_body_u32(writer, DSV3_FIELD_PRIORITY, (uint32) request->priority);
 	write_scope(writer, request);
+	if (request->cache_memory)
+		dsv3_body_bool(writer, DSV3_FIELD_CACHE_MEMORY, true);
 	write_text(writer, DSV3_FIELD_PROMPT, &request->prompt);
 	write_text(writer, DSV3_FIELD_INPUT, &request->input);
 	write_text(writer, DSV3_FIELD_SYSTEM, &request->system);

@@ -63,7 +63,8 @@ typedef struct Dsv3Request
 
 	bool stream;
 	int priority;
-	int cache_scope; /* with whom computed prefixes are shared */
+	bool cache_memory; /* of CACHE_RESET: leave the disk as it is */
+	int cache_scope;   /* with whom computed prefixes are shared */
 	int on_error;
 	int timeout_ms;          /* 0: none */
 	const char *traceparent; /* NULL: none */

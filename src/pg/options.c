@@ -23,7 +23,7 @@
 #define TEXTS          (DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_TRY | DSV3_OPTIONS_STREAM)
 #define EXTRACTS       (DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_TRY_EXTRACT | DSV3_OPTIONS_ROW)
 #define SAMPLED        (TEXTS | DSV3_OPTIONS_CHAT | EXTRACTS)
-#define EVERYWHERE     (SAMPLED | DSV3_OPTIONS_SCORE)
+#define EVERYWHERE     (SAMPLED | DSV3_OPTIONS_SCORE | DSV3_OPTIONS_PIN)
 #define LOGPROBS_MAX   20
 #define NAME_SHOWN_MAX 64 /* bytes of an unknown key in the error */
 
@@ -370,14 +370,14 @@ static const struct
 	 DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_CHAT | DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_ROW | DSV3_OPTIONS_SCORE,
 	 set_on_error},
 	{"priority", EVERYWHERE, set_priority},
-	{"raw", TEXTS, set_raw},
+	{"raw", TEXTS | DSV3_OPTIONS_PIN, set_raw},
 	{"regex", TEXTS, set_regex},
 	{"repetition_penalty", SAMPLED, set_repetition_penalty},
 	{"schema_text", DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_TRY_EXTRACT, set_schema_text},
 	{"seed", EXTRACTS, set_seed},
 	{"stop", TEXTS | DSV3_OPTIONS_CHAT, set_stop},
 	{"temperature", EXTRACTS, set_temperature},
-	{"think", SAMPLED, set_think},
+	{"think", SAMPLED | DSV3_OPTIONS_PIN, set_think},
 	{"timeout_ms", EVERYWHERE, set_timeout_ms},
 	{"tools", DSV3_OPTIONS_CHAT, set_tools},
 	{"top_k", SAMPLED, set_top_k},

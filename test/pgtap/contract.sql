@@ -30,6 +30,10 @@ INSERT INTO contract VALUES
 	('dsv3_classify_scores(text,text[],jsonb)', 'SETOF record', true, false, 1000000),
 	('dsv3_is_true(text,text,jsonb)', 'boolean', true, false, 1000000),
 	('dsv3_score(text,text,jsonb)', 'real', true, false, 1000000),
+	('dsv3_pin_prefix(text,text,jsonb)', 'integer', true, false, 1000000),
+	('dsv3_unpin_prefix(text,text,jsonb)', 'integer', true, false, 10000),
+	('dsv3_cache_reset(text)', 'void', true, true, 10000),
+	('dsv3_warmup()', 'bigint', true, false, 1000000),
 	('dsv3_health()', 'record', false, false, 1),
 	('dsv3_model_info()', 'jsonb', false, false, 1),
 	('dsv3_version()', 'text', false, false, 1),
@@ -104,7 +108,7 @@ SELECT set_eq(
 	$$ SELECT c.relname::text FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid
 	   WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') $$,
-	ARRAY['dsv3_activity', 'dsv3_stat_engine'], 'the relations of the extension are these');
+	ARRAY['dsv3_activity', 'dsv3_stat_engine', 'dsv3_stat_kv_cache'], 'the relations of the extension are these');
 
 -- Settings: each has a description, the context that the documentation says, and nothing that is a path can be set or
 -- read by everyone.

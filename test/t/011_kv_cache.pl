@@ -54,6 +54,19 @@ is(cached('four'), '192 A LO', 'found on disk after a restart of the server');
 ok(wait_for('counters', sub { engine_count('kv_disk_loaded') == 6 }), 'six blocks were read');
 cmp_ok(-s "$folder/blocks", '<=', 1024 * 1024, 'within its limit');
 
+# ---- what is seen, pinned and thrown away ----
+
+ok(wait_for('the view', sub { $node->safe_psql('postgres', 'SELECT disk_loaded, disk_blocks > 6, disk_used >= 6, disk_damaged, cached >= 6, pinned FROM dsv3_stat_kv_cache') eq '6|t|t|0|t|0' }),
+	'dsv3_stat_kv_cache');
+is($node->safe_psql('postgres', "SELECT dsv3_pin_prefix('$prompt')"), '192', 'pinned');
+is($node->safe_psql('postgres', "SELECT dsv3_cache_reset('memory')"), '', 'memory is emptied');
+is(cached('four'), '192 A LO', 'and the disk has it');
+$node->safe_psql('postgres', 'SELECT dsv3_cache_reset()');
+ok(wait_for('an empty file', sub { -s "$folder/blocks" == 4096 }), 'the disk is emptied');
+is(cached('four'), '0 A LO', 'nothing is found');
+is(cached('four'), '192 A LO', 'and all is stored again');
+ok(wait_for('blocks on disk', sub { -s "$folder/blocks" >= 4096 + 5 * 4096 + 128 + 32 * 64 }), 'on disk, too');
+
 # ---- damage ----
 
 $node->stop;

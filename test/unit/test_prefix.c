@@ -348,6 +348,136 @@ preemption_loses_little(void **state)
 	close_rig(rig);
 }
 
+static Dsv3Request *
+pin(uint64_t id, Dsv3RequestKind kind, const char *prompt)
+{
+	Dsv3Request *request = dsv3_request_new(id, kind);
+
+	set(&request->prompt, prompt);
+	return scoped(request, "s");
+}
+
+/* A pinned beginning is what any input goes on with, and stays when all else is given up. */
+static void
+pinned_prefixes(void **state)
+{
+	static const char prompt[] = "0123456789012345678901234567890123456789012345678901234567890123456789";
+	Rig *rig = open_rig("test:context=256", 8, 0, false);
+	Dsv3Request *request;
+
+	(void) state;
+	/* <bos><user>, 70 digits and an empty line: two blocks of 32 and a rest. */
+	submit(rig, pin(1, DSV3_REQUEST_PIN, prompt));
+	run(rig);
+	assert_int_equal(rig->results[1].prompt_tokens, 64);
+	assert_int_equal(rig->results[1].cached_tokens, 0);
+	assert_int_equal(stat_of(rig, "kv_blocks_pinned"), 2);
+	/* The same again is found, not computed, and a second pin. */
+	submit(rig, pin(2, DSV3_REQUEST_PIN, prompt));
+	run(rig);
+	assert_int_equal(rig->results[2].cached_tokens, 64);
+	/* Others need all the rest of the cache. */
+	for (uint64_t id = 3; id < 6; id++)
+	{
+		request = long_request(id, "xyz");
+		request->scope.data[0] = (char) ('a' + id);
+		request->has_max_tokens = true;
+		request->max_tokens = 5;
+		submit(rig, request);
+	}
+	run(rig);
+	assert_true(stat_of(rig, "kv_blocks_evicted") > 0);
+	request = scoped(generate(6, prompt), "s");
+	set(&request->input, "what it goes on with");
+	submit(rig, request);
+	run(rig);
+	assert_int_equal(rig->results[6].cached_tokens, 64);
+	/* Half of the cache at most. */
+	submit(rig, pin(7, DSV3_REQUEST_PIN,
+					"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghij"
+					"klmnopqrst"));
+	run(rig);
+	assert_string_equal(rig->results[7].error.sqlstate, "53400");
+	/* Another scope's pins are not there to be undone; one's own are, once each. */
+	request = pin(8, DSV3_REQUEST_UNPIN, prompt);
+	request->scope.data[0] = 't';
+	submit(rig, request);
+	for (uint64_t id = 9; id < 12; id++)
+		submit(rig, pin(id, DSV3_REQUEST_UNPIN, prompt));
+	run(rig);
+	assert_int_equal(rig->results[8].prompt_tokens, 0);
+	assert_int_equal(rig->results[9].prompt_tokens, 64);
+	assert_int_equal(rig->results[10].prompt_tokens, 64);
+	assert_int_equal(rig->results[11].prompt_tokens, 0);
+	assert_int_equal(stat_of(rig, "kv_blocks_pinned"), 0);
+	/* Too short for a block. */
+	submit(rig, pin(12, DSV3_REQUEST_PIN, "short"));
+	run(rig);
+	assert_int_equal(rig->results[12].prompt_tokens, 0);
+	assert_string_equal(rig->results[12].error.sqlstate, "");
+	assert_int_equal(stat_of(rig, "kv_blocks_used"), 0);
+	close_rig(rig);
+}
+
+/* A request that needs the whole cache gets it, pins or not. */
+static void
+pins_give_way_in_the_end(void **state)
+{
+	Rig *rig = open_rig("test:context=256", 8, 0, false);
+
+	(void) state;
+	submit(rig, pin(1, DSV3_REQUEST_PIN,
+					"0123456789012345678901234567890123456789012345678901234567890123456789"));
+	run(rig);
+	assert_int_equal(stat_of(rig, "kv_blocks_pinned"), 2);
+	submit(rig, generate(2, "/count 200"));
+	run(rig);
+	assert_int_equal(rig->results[2].ends, 1);
+	assert_int_equal(rig->results[2].prompt_tokens + rig->results[2].output_tokens, 256);
+	assert_int_equal(stat_of(rig, "kv_blocks_pinned"), 0);
+	close_rig(rig);
+}
+
+/* An emptied cache has nothing to find, also when it is emptied under running requests. */
+static void
+resets(void **state)
+{
+	Rig *rig = open_rig("test:", 64, 0, false);
+
+	(void) state;
+	submit(rig, long_request(1, "one"));
+	run(rig);
+	submit(rig, dsv3_request_new(2, DSV3_REQUEST_CACHE_RESET));
+	run(rig);
+	assert_int_equal(rig->results[2].ends, 1);
+	assert_int_equal(stat_of(rig, "kv_blocks_cached"), 0);
+	submit(rig, long_request(3, "one"));
+	run(rig);
+	assert_int_equal(rig->results[3].cached_tokens, 0);
+	expect_same(&rig->results[1], &rig->results[3]);
+	submit(rig, pin(4, DSV3_REQUEST_PIN,
+					"0123456789012345678901234567890123456789012345678901234567890123456789"));
+	for (uint64_t id = 5; id < 60; id++)
+	{
+		submit(rig, id % 9 == 0 ? dsv3_request_new(id, DSV3_REQUEST_CACHE_RESET) : long_request(id, "one"));
+		(void) dsv3_scheduler_step(rig->scheduler);
+	}
+	run(rig);
+	for (int id = 5; id < 60; id++)
+	{
+		assert_int_equal(rig->results[id].ends, 1);
+		if (id % 9 != 0)
+			expect_same(&rig->results[1], &rig->results[id]);
+	}
+	assert_int_equal(stat_of(rig, "kv_blocks_used"), 0);
+	submit(rig, dsv3_request_new(60, DSV3_REQUEST_WARM_UP));
+	run(rig);
+	while (rig->results[60].ends == 0)
+		(void) dsv3_scheduler_step(rig->scheduler);
+	assert_string_equal(rig->results[60].text.data, "3000");
+	close_rig(rig);
+}
+
 /* The same requests on a cache that is too small, with names and without, in one batch and alone, at all times. */
 static void
 mix(const char *model, int n_blocks, uint64_t n, uint32_t max_tokens)
@@ -419,6 +549,9 @@ main(void)
 		cmocka_unit_test(prefix_is_computed_once),
 		cmocka_unit_test(scored_choices),
 		cmocka_unit_test(preemption_loses_little),
+		cmocka_unit_test(pinned_prefixes),
+		cmocka_unit_test(pins_give_way_in_the_end),
+		cmocka_unit_test(resets),
 		cmocka_unit_test(mix_equals_solo),
 		cmocka_unit_test(checkpoint_mix),
 	};
