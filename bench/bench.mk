@@ -52,3 +52,8 @@ $(ENGINE_BUILD)/libdsv3grammar.so: $(ENGINE_LIB)
 bench-grammar: $(ENGINE_BUILD)/libdsv3grammar.so $(GRAMMAR_VENV)/.ready $(GRAMMAR_DATA)/.ready
 	@$(GRAMMAR_VENV)/bin/python bench/grammar/compare.py $(ARGS) $(ENGINE_BUILD)/libdsv3grammar.so $(GRAMMAR_DATA)/tokenizer.json \
 		$(GRAMMAR_DATA)/maskbench
+
+## make bench-batch       a query's rows one by one against read ahead (ARGS="--rows 200 --turn 50" for a short form)
+.PHONY: bench-batch
+bench-batch: all $(BENCH_MODEL)
+	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) $(PYTHON) bench/read_ahead.py $(ARGS)

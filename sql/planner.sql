@@ -1,4 +1,4 @@
--- The model runs exactly as often as rows need it.
+-- The model runs exactly as often as rows need it: one by one, and read ahead (test/batch has many more cases of that).
 CREATE TABLE tickets (id int, body text);
 INSERT INTO tickets SELECT i, 'ticket ' || i FROM generate_series(1, 10) AS i;
 ANALYZE tickets;
@@ -39,7 +39,11 @@ SELECT calls() AS short_cut;
 SELECT count(*) FROM tickets AS t, LATERAL dsv3_try_generate(t.body) AS r WHERE r.ok AND t.id <= 4;
 SELECT calls() AS lateral;
 SELECT DISTINCT dsv3_generate('same') FROM tickets WHERE id <= 3;
+SELECT calls() AS the_same_once;
+SET dsv3.dedup = off;
+SELECT DISTINCT dsv3_generate('same') FROM tickets WHERE id <= 3;
 SELECT calls() AS volatile_is_not_folded;
+RESET dsv3.dedup;
 SELECT max(dsv3_generate(body)) FROM tickets WHERE false;
 SELECT calls() AS no_rows;
 SELECT id FROM tickets WHERE id <= 3 ORDER BY dsv3_generate(body) DESC;
@@ -69,6 +73,7 @@ END
 $$;
 SELECT calls() AS plpgsql;
 
+SET dsv3.batching = off;
 BEGIN;
 DECLARE c CURSOR FOR SELECT dsv3_generate(body) FROM tickets ORDER BY id;
 FETCH 2 FROM c;
@@ -77,6 +82,12 @@ MOVE 1 IN c;
 SELECT calls() AS moved_over;
 COMMIT;
 SELECT calls() AS closed;
+RESET dsv3.batching;
+BEGIN;
+DECLARE c CURSOR FOR SELECT dsv3_generate(body) FROM tickets ORDER BY id;
+FETCH 2 FROM c;
+COMMIT;
+SELECT calls() < 2 * 2 AS less_than_twice;
 BEGIN;
 DECLARE c SCROLL CURSOR FOR SELECT dsv3_generate(body) FROM tickets ORDER BY id;
 FETCH 2 FROM c;
@@ -101,6 +112,28 @@ RESET dsv3.dedup;
 SELECT dsv3_generate('a'), dsv3_generate('a', seed => 1), dsv3_generate('a', max_tokens => 20), dsv3_generate('a', options => '{"timeout_ms": 60000}');
 SELECT calls() AS not_the_same;
 
+-- What EXPLAIN shows of reading ahead.
+EXPLAIN (COSTS OFF, VERBOSE) SELECT id, CASE WHEN id > 3 THEN dsv3_count_tokens(body) END FROM tickets WHERE dsv3_count_tokens(body) > 2 AND id < 9;
+EXPLAIN (COSTS OFF) SELECT sum(dsv3_count_tokens(body)) FROM tickets;
+EXPLAIN (COSTS OFF) SELECT id, n FROM tickets, LATERAL dsv3_count_tokens(body) AS n WHERE n > 3;
+EXPLAIN (COSTS OFF) SELECT dsv3_count_tokens(body) FROM tickets ORDER BY id LIMIT 3;
+CREATE FUNCTION analyzed(query text) RETURNS TABLE (property text, value text) LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) ' || query INTO plan;
+	RETURN QUERY SELECT * FROM json_each_text(plan -> 0 -> 'Plan') AS p (key) WHERE key ~ 'Call|Duplicates|Cache|Tokens|Removed';
+END
+$$;
+SELECT * FROM analyzed($$ SELECT id, CASE WHEN id > 3 THEN dsv3_generate('same') END FROM tickets WHERE dsv3_generate('keep') = 'KEEP' AND id <= 10 $$);
+SELECT * FROM analyzed($$ SELECT dsv3_generate('twice'), dsv3_generate('twice') FROM tickets WHERE id = 1 $$);
+SELECT * FROM analyzed($$ SELECT dsv3_generate(id::text) FROM tickets WHERE dsv3_generate(id::text) IN ('1', '2') $$);
+SELECT count(*) FROM analyzed($$ SELECT dsv3_generate('constant') $$);
+SET dsv3.batching = off;
+EXPLAIN (COSTS OFF) SELECT dsv3_generate(body) FROM tickets;
+RESET dsv3.batching;
+SELECT calls() AS of_analyze;
+
 -- A view and a function between do not multiply calls.
 CREATE VIEW answers AS SELECT id, dsv3_generate(body) AS a FROM tickets WHERE id <= 2;
 SELECT a, length(a), upper(a) FROM answers WHERE id = 1;
@@ -108,5 +141,5 @@ SELECT calls() AS through_a_view;
 
 DROP VIEW answers;
 DROP TABLE tickets, seen;
-DROP FUNCTION calls();
+DROP FUNCTION calls(), analyzed(text);
 DEALLOCATE ask;

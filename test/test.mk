@@ -37,6 +37,11 @@ check-pgtap:
 check-tap:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh tap $(or $(TESTS),$(DSV3_TAP))
 
+## make check-torture     PostgreSQL's own regression tests with dsv3, and with every function read ahead (SOURCE=its source tree)
+.PHONY: check-torture
+check-torture:
+	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/batch/torture.sh $(SOURCE) $(TESTS)
+
 ## make check-grammar     structured output against JSON-Schema-Test-Suite and MaskBench, random answers, budgets
 .PHONY: check-grammar
 check-grammar: engine

@@ -35,12 +35,21 @@ dsv3_asker_of(Oid function)
 	HeapTuple tuple;
 	Form_pg_proc proc;
 
+#ifndef DSV3_BATCH_TORTURE
 	if (function < FirstNormalObjectId)
 		return NULL; /* PostgreSQL's own */
+#endif
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	if (!HeapTupleIsValid(tuple))
 		return NULL;
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
+#ifdef DSV3_BATCH_TORTURE
+	if (!proc->proretset && !proc->prosecdef && heap_attisnull(tuple, Anum_pg_proc_proconfig, NULL))
+	{
+		ReleaseSysCache(tuple);
+		return &dsv3_asker_torture;
+	}
+#endif
 	if (proc->prolang == ClanguageId && !proc->proretset && !proc->prosecdef &&
 		heap_attisnull(tuple, Anum_pg_proc_proconfig, NULL))
 	{

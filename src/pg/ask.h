@@ -76,5 +76,8 @@ extern const Dsv3Asker dsv3_asker_score;
 extern const Dsv3Asker dsv3_asker_tokenize;
 extern const Dsv3Asker dsv3_asker_try_extract_json;
 extern const Dsv3Asker dsv3_asker_try_generate;
+#ifdef DSV3_BATCH_TORTURE
+extern const Dsv3Asker dsv3_asker_torture;
+#endif
 
 #endif /* DSV3_ASK_H */

@@ -27,11 +27,14 @@
 #endif
 
 #if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
 #include "storage/waiteventset.h"
 #define DSV3_MODULE_MAGIC(name_, version_) PG_MODULE_MAGIC_EXT(.name = name_, .version = version_)
 #else
 #define DSV3_MODULE_MAGIC(name_, version_) PG_MODULE_MAGIC
 #define pg_noreturn                        _Noreturn
+#include "commands/explain.h"
 #endif
 
 /* The number of this process's PGPROC: what may be kept in shared memory in place of a pointer. */
@@ -78,6 +81,26 @@ dsv3_reserve_guc_prefix(const char *prefix)
 	EmitWarningsOnPlaceholders(prefix);
 #endif
 }
+
+/* fmgroids.h spells out the arguments of functions that have namesakes, as random() does from 17 on. */
+#if PG_VERSION_NUM >= 170000
+#define F_RANDOM F_RANDOM_
+#endif
+
+/* Until 14 there was no condition on the running value of a window function. */
+#if PG_VERSION_NUM >= 150000
+#define DSV3_RUN_CONDITION(window) ((window)->runCondition)
+#else
+#define DSV3_RUN_CONDITION(window) NIL
+#endif
+
+/* May the user execute the function? */
+#if PG_VERSION_NUM >= 160000
+#define DSV3_FUNCTION_ACLCHECK(function, role)                                                               \
+	object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE)
+#else
+#define DSV3_FUNCTION_ACLCHECK(function, role) pg_proc_aclcheck(function, role, ACL_EXECUTE)
+#endif
 
 /* Asking for shared memory: by hook from 15 on, directly while the library is preloaded before. */
 #if PG_VERSION_NUM >= 150000

@@ -11,6 +11,7 @@
 #include "pg/compat.h"
 
 #include "common/version.h"
+#include "pg/batch.h"
 #include "pg/guc.h"
 #include "pg/shmem.h"
 #include "pg/supervisor.h"
@@ -26,5 +27,6 @@ _PG_init(void)
 	if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
 		return;
 	dsv3_shmem_install();
+	dsv3_batch_install();
 	dsv3_supervisor_register();
 }

@@ -38,6 +38,8 @@ int dsv3_guc_request_retries = 3;
 int dsv3_guc_max_input_bytes = 16 * 1024 * 1024;
 int dsv3_guc_max_output_tokens = 4096;
 
+int dsv3_guc_batch_window = 64;
+bool dsv3_guc_batching = true;
 bool dsv3_guc_dedup = true;
 int dsv3_guc_max_tokens = 512;
 int dsv3_guc_on_error = DSV3_ON_ERROR_ERROR;
@@ -209,6 +211,12 @@ define_guard_rails(void)
 static void
 define_user_settings(void)
 {
+	DefineCustomIntVariable("dsv3.batch_window", "Rows that a query may read ahead to call the model for.",
+							"Each \"Dsv3 Apply\" node of a plan has so many.", &dsv3_guc_batch_window, 64, 1,
+							DSV3_MAX_WINDOW, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("dsv3.batching", "Plans queries so that their calls of the model run together.",
+							 "Off makes the plans that PostgreSQL makes by itself.", &dsv3_guc_batching, true,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("dsv3.dedup", "Calls of a query that ask the same share one request.",
 							 "An answer depends on nothing but the request, so they would get the same.",
 							 &dsv3_guc_dedup, true, PGC_USERSET, 0, NULL, NULL, NULL);

@@ -18,6 +18,9 @@ typedef enum Dsv3OnError
  * dsv3.max_output_tokens) and the fields around the texts. */
 #define DSV3_MAX_INPUT_BYTES (58 * 1024 * 1024)
 
+/* Highest dsv3.batch_window. */
+#define DSV3_MAX_WINDOW 1024
+
 /* As on the wire (DSV3_FIELD_PRIORITY). */
 typedef enum Dsv3Priority
 {
@@ -50,6 +53,8 @@ extern int dsv3_guc_max_input_bytes;
 extern int dsv3_guc_max_output_tokens;
 
 /* The user's. */
+extern int dsv3_guc_batch_window;
+extern bool dsv3_guc_batching;
 extern bool dsv3_guc_dedup;
 extern int dsv3_guc_max_tokens;
 extern int dsv3_guc_on_error;

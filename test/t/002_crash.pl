@@ -39,7 +39,7 @@ cmp_ok($node->safe_psql('postgres', 'SELECT resubmitted FROM dsv3_stat_engine'),
 # ---- fifty deaths under load ----
 
 my $sessions = 6;
-my $rounds = "SELECT dsv3_generate('/count 60') FROM generate_series(1, 40)";
+my $rounds = "SELECT dsv3_generate('/count 60', seed => i) FROM generate_series(1, 40) AS i";
 my @queries = map { start_query($node, $rounds) } 1 .. $sessions;
 my $killed = 0;
 while ($killed < 50)

@@ -97,7 +97,7 @@ ok(log_has($node, qr/dsv3 engine: .*(sandbox|system call|seccomp)/i), 'the sandb
 
 	$node->append_conf('postgresql.conf', "dsv3.engine_watchdog = '5s'\n");
 	$node->reload;
-	my @others = map { start_query($node, "SELECT dsv3_generate('!!trickle $long') FROM generate_series(1, 2)") } 1 .. 3;
+	my @others = map { start_query($node, "SELECT dsv3_generate('!!trickle $long', seed => i) FROM generate_series(1, 2) AS i") } 1 .. 3;
 
 	ok(wait_for('others', sub { live_requests($node, "state = 'prefill'") >= 1 }), 'others are being answered');
 	for my $mode (qw(segv utf8 garbage segv))
@@ -135,7 +135,7 @@ ok(log_has($node, qr/dsv3 engine: .*(sandbox|system call|seccomp)/i), 'the sandb
 # Two that kill, and three that do not, all at once.
 {
 	my @bad = map { start_query($node, "SELECT dsv3_generate('!!segv')") } 1 .. 2;
-	my @good = map { start_query($node, "SELECT dsv3_generate('!!trickle good $_') FROM generate_series(1, 5)") } 1 .. 3;
+	my @good = map { start_query($node, "SELECT dsv3_generate('!!trickle good $_', seed => i) FROM generate_series(1, 5) AS i") } 1 .. 3;
 
 	like((end_query($_))[1], qr/ERROR:  08006/, 'two that kill: error') for @bad;
 	is(scalar(grep { /GOOD \d?\z/ } split /\n/, (end_query($_))[0]), 5, 'two that kill: the others have their answers') for @good;

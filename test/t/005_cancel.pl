@@ -23,7 +23,7 @@ my %stages = (
 	stream => [ "SELECT dsv3_generate_stream('/forever', max_tokens => 4000)", "state = 'decode'" ],
 	# Rows are read on into the client, which does not read them.
 	cursor => [ "SELECT dsv3_generate_stream('/forever', max_tokens => 4000) FROM generate_series(1, 1000)", "state = 'decode'" ],
-	row => [ "SELECT dsv3_generate('row') FROM generate_series(1, 100000)", 'true' ],
+	row => [ "SELECT dsv3_generate('row ' || i) FROM generate_series(1, 100000) AS i", 'true' ],
 	caught => [ "SELECT dsv3_try_generate('/forever', max_tokens => 4000, options => '{\"timeout_ms\": 60000}')", "state = 'decode'" ],
 	tokens => [ "SELECT dsv3_logprob('a', repeat('x', 3000))", 'true' ],
 );
