@@ -7,28 +7,22 @@
  * plain reading by all threads, a window of decoding and a window of prefill; on a machine that others use
  * too, the rounds see the same neighbours. Reported are medians over the rounds, and the share is the median of the rounds' own
  * shares.
- *
- * Plain reading: a buffer much larger than the last-level cache, filled with non-zero bytes (untouched pages would all be one
- * page), each thread on pieces of 4 MB in four streams at once; one stream alone does not use a core's full bandwidth.
  */
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/cli.h"
+#include "cli/kernel_bench.h"
+#include "cli/memory_read.h"
 #include "cli/options.h"
 #include "cli/schema_tool.h"
 #include "kernels/pool.h"
 #include "model/model.h"
 
-#define READ_BYTES ((size_t) 512 << 20)
-#define READ_PIECE ((size_t) 4 << 20)
 #define MAX_ROUNDS 1000
-
-typedef uint64_t Vector __attribute__((vector_size(16)));
 
 typedef struct Arguments
 {
@@ -46,13 +40,12 @@ typedef struct Bench
 	Dsv3Model *model;
 	Dsv3Kv *kv;
 	Dsv3Pool *pool; /* for plain reading; the model has its own */
-	uint8_t *memory;
+	Dsv3MemoryRead read;
 	int32_t *tokens;
 	int32_t *blocks;
 	int n_blocks;
 	int context; /* positions the cache has room for */
 	float *logits;
-	volatile uint64_t sink;
 } Bench;
 
 static void
@@ -60,61 +53,13 @@ print_help(void)
 {
 	printf("Measure decode and prefill speed and this machine's memory bandwidth, in one run.\n\n"
 		   "Usage: dsv3 bench MODEL [OPTIONS]\n"
+		   "       dsv3 bench kernels [OPTIONS]    operations per cycle of the matrix products\n"
 		   "       dsv3 bench grammar MODEL DIR    times of structured output, see dsv3 schema\n\n"
 		   "  --prompt N       tokens before decoding, and of a prefill (default 256)\n"
 		   "  --rounds N       rounds of three windows (default 7)\n"
 		   "  --seconds S      length of a window (default 0.4)\n"
 		   "  --json           one JSON object instead of text\n" DSV3_CLI_MODEL_OPTIONS_HELP "\n"
 		   "Example: dsv3 bench build/demo-model\n");
-}
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + (double) t.tv_nsec / 1e9;
-}
-
-/* Read one piece in four streams. */
-static void
-read_piece(void *arg, int64_t i)
-{
-	Bench *bench = arg;
-	const size_t quarter = READ_PIECE / 4 / sizeof(Vector);
-	const Vector *p = (const Vector *) (bench->memory + (size_t) i * READ_PIECE);
-	Vector sum[8] = {{0}};
-
-	for (size_t k = 0; k < quarter; k += 2)
-	{
-		for (size_t s = 0; s < 4; s++)
-		{
-			sum[2 * s] += p[s * quarter + k];
-			sum[2 * s + 1] += p[s * quarter + k + 1];
-		}
-	}
-	for (int s = 1; s < 8; s++)
-		sum[0] += sum[s];
-	bench->sink += sum[0][0] + sum[0][1];
-}
-
-/* Bytes per second over one window. */
-static double
-read_window(Bench *bench)
-{
-	double start = now(), end;
-	size_t bytes = 0;
-
-	dsv3_pool_begin(bench->pool);
-	do
-	{
-		dsv3_pool_run(bench->pool, (int64_t) (READ_BYTES / READ_PIECE), read_piece, bench);
-		bytes += READ_BYTES;
-		end = now();
-	} while (end - start < bench->args->seconds);
-	dsv3_pool_end(bench->pool);
-	return (double) bytes / (end - start);
 }
 
 static bool
@@ -134,7 +79,7 @@ step(Bench *bench, int position, int count, int want, Dsv3Error *err)
 static double
 decode_window(Bench *bench, Dsv3Error *err)
 {
-	double start = now(), end;
+	double start = dsv3_cli_now(), end;
 	int position = bench->args->prompt, n = 0;
 
 	do
@@ -144,7 +89,7 @@ decode_window(Bench *bench, Dsv3Error *err)
 		n++;
 		if (++position == bench->context)
 			position = bench->args->prompt;
-		end = now();
+		end = dsv3_cli_now();
 	} while (end - start < bench->args->seconds);
 	return n / (end - start);
 }
@@ -153,7 +98,7 @@ decode_window(Bench *bench, Dsv3Error *err)
 static double
 prefill_window(Bench *bench, Dsv3Error *err)
 {
-	double start = now(), end;
+	double start = dsv3_cli_now(), end;
 	int n = 0;
 
 	do
@@ -161,7 +106,7 @@ prefill_window(Bench *bench, Dsv3Error *err)
 		if (!step(bench, 0, bench->args->prompt, DSV3_WANT_LAST, err))
 			return 0;
 		n += bench->args->prompt;
-		end = now();
+		end = dsv3_cli_now();
 	} while (end - start < bench->args->seconds);
 	return n / (end - start);
 }
@@ -193,10 +138,10 @@ measure(Bench *bench, Dsv3Error *err)
 	if (!step(bench, 0, args->prompt, DSV3_WANT_LAST, err) ||
 		!step(bench, args->prompt, 1, DSV3_WANT_LAST, err))
 		return false;
-	read_window(bench);
+	dsv3_memory_read_window(&bench->read, bench->pool, args->seconds);
 	for (int i = 0; i < args->rounds; i++)
 	{
-		read[i] = read_window(bench);
+		read[i] = dsv3_memory_read_window(&bench->read, bench->pool, args->seconds);
 		if ((decode[i] = decode_window(bench, err)) == 0 || (prefill[i] = prefill_window(bench, err)) == 0)
 			return false;
 		share[i] = decode[i] * bytes / read[i];
@@ -245,19 +190,13 @@ bench_model(const Arguments *args)
 		else if ((bench.kv = dsv3_kv_open(bench.model, bench.n_blocks, &err)) &&
 				 (bench.pool = dsv3_pool_open(info->threads, &err)))
 		{
-			bench.memory = aligned_alloc(4096, READ_BYTES);
 			bench.tokens = malloc((size_t) bench.context * sizeof(int32_t));
 			bench.blocks = malloc((size_t) bench.n_blocks * sizeof(int32_t));
 			bench.logits = malloc((size_t) info->vocab_size * sizeof(float));
-			if (!bench.memory || !bench.tokens || !bench.blocks || !bench.logits)
+			if (!dsv3_memory_read_open(&bench.read) || !bench.tokens || !bench.blocks || !bench.logits)
 				dsv3_error(&err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for a benchmark");
 			else
 			{
-				for (size_t i = 0; i < READ_BYTES; i += sizeof(uint32_t))
-				{
-					random = random * 1664525u + 1013904223u;
-					memcpy(bench.memory + i, &random, sizeof(random));
-				}
 				for (int i = 0; i < bench.context; i++)
 				{
 					random = random * 1664525u + 1013904223u;
@@ -269,7 +208,7 @@ bench_model(const Arguments *args)
 			}
 		}
 	}
-	free(bench.memory);
+	dsv3_memory_read_close(&bench.read);
 	free(bench.tokens);
 	free(bench.blocks);
 	free(bench.logits);
@@ -300,6 +239,8 @@ dsv3_cmd_bench(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "grammar") == 0)
 		return dsv3_schema_bench(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "kernels") == 0)
+		return dsv3_kernel_bench(argc - 1, argv + 1);
 	optind = 1;
 	while ((c = getopt_long(argc, argv, "", longopts, NULL)) != -1)
 	{

@@ -19,6 +19,7 @@
 #include "kernels/exp.h"
 #include "kernels/int8.h"
 #include "kernels/ops.h"
+#include "kernels/quant_avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -594,7 +595,7 @@ set_matmul(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float 
 {
 	if (w->type == DSV3_TYPE_A4 || w->type == DSV3_TYPE_S6)
 	{
-		dsv3_ops_ref.matmul(w, x, m, n0, n1, y, ldy);
+		dsv3_quant_matmul_avx2(w, x, m, n0, n1, y, ldy);
 		return;
 	}
 
@@ -825,12 +826,6 @@ set_quantise(const float *x, int n, int16_t *codes, float *scales)
 			v_store_codes(codes + k0 + k, v_mul(v, inverse));
 		}
 	}
-}
-
-static void
-set_quantise8(const float *x, int n, Dsv3CodeBlock *blocks)
-{
-	dsv3_ops_ref.quantise8(x, n, blocks);
 }
 
 INLINE V
@@ -1067,7 +1062,7 @@ const Dsv3Ops SET = {
 	.matmul_t = set_matmul_t,
 	.decode = set_decode,
 	.quantise = set_quantise,
-	.quantise8 = set_quantise8,
+	.quantise8 = dsv3_quantise8_avx2,
 	.rmsnorm = set_rmsnorm,
 	.silu_mul = set_silu_mul,
 	.axpy = set_axpy,

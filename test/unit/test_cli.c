@@ -225,6 +225,23 @@ test_bench(void **state)
 	assert_contains(out, "% of the bandwidth");
 }
 
+static void
+test_bench_kernels(void **state)
+{
+	(void) state;
+	assert_int_equal(dsv3("bench", "kernels", "--help", NULL), 0);
+	assert_contains(out, "Usage: dsv3 bench kernels");
+	assert_int_equal(dsv3("bench", "kernels", "--type", "int5", NULL), 2);
+	assert_int_equal(dsv3("bench", "kernels", "--in", "100", NULL), 2);
+	assert_int_equal(dsv3("bench", "kernels", "--isa", "sse9", NULL), 1);
+	assert_int_equal(
+		dsv3("bench", "kernels", "--type", "int4", "--in", "128", "--seconds", "0.01", "--json", NULL), 0);
+	assert_contains(out, "\"operations_per_cycle\": {\"int4\": {\"1\": ");
+	assert_contains(out, "\"int4_bytes_per_second\": ");
+	assert_int_equal(dsv3("bench", "kernels", "--type", "bf16", "--in", "128", "--seconds", "0.01", NULL), 0);
+	assert_contains(out, "by rows:");
+}
+
 /* Against the logits of the same ids, and pieces that do not see each other. */
 static void
 test_perplexity(void **state)
@@ -352,10 +369,11 @@ int
 main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_help),       cmocka_unit_test(test_generate),
-		cmocka_unit_test(test_full_disk),  cmocka_unit_test(test_logits_usage),
-		cmocka_unit_test(test_logits),     cmocka_unit_test(test_bench),
-		cmocka_unit_test(test_perplexity), cmocka_unit_test(test_pack_rules),
+		cmocka_unit_test(test_help),          cmocka_unit_test(test_generate),
+		cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_logits_usage),
+		cmocka_unit_test(test_logits),        cmocka_unit_test(test_bench),
+		cmocka_unit_test(test_bench_kernels), cmocka_unit_test(test_perplexity),
+		cmocka_unit_test(test_pack_rules),
 	};
 	char *copy = strdup(argv[0]);
 	int failed;
