@@ -265,7 +265,7 @@ dsv3_cmd_bench(int argc, char **argv)
 				args.json = true;
 				break;
 			case 'w':
-				if (!dsv3_cli_weights(optarg, &args.options.weights))
+				if (!dsv3_weight_mode(optarg, &args.options.weights))
 					return dsv3_cli_usage("bench", "unknown weight mode \"%s\"", optarg);
 				break;
 			case 't':

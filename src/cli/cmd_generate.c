@@ -65,7 +65,7 @@ print_help(void)
 		"  --regex PATTERN          the answer matches PATTERN as a whole\n"
 		"  --grammar FILE           the answer follows the EBNF grammar in FILE\n"
 		"  --logprobs N             with --json: log-probabilities and N alternatives a token\n"
-		"  --weights MODE           stored (default), f32, bf16 or int8\n"
+		"  --weights MODE           stored (default), f32, bf16, int8 or int4\n"
 		"  --threads N              compute threads (default: one per CPU)\n"
 		"  --isa SET                ref, avx2 or avx512 (default: the best of this CPU)\n"
 		"  --json                   print an object with text, finish_reason, token counts, ids and seconds\n"

@@ -13,9 +13,9 @@
 
 #include "cli/cli.h"
 #include "common/packfile.h"
-#include "kernels/int8.h"
 #include "model/checkpoint.h"
 #include "model/convert.h"
+#include "model/mix.h"
 #include "model/json_file.h"
 #include "model/safetensors.h"
 #include "model/weights.h"
@@ -29,6 +29,7 @@ typedef struct Sizes
 	int64_t f32;
 	int64_t bf16;
 	int64_t int8;
+	int64_t int4;
 } Sizes;
 
 /* Tensors and bytes by dtype, in order of first appearance. */
@@ -74,6 +75,16 @@ print_help(void)
 		   "  $ dsv3 inspect build/demo-model\n");
 }
 
+/* Bytes of a matrix when it is made smaller. */
+static int64_t
+made_bytes(int bits, Dsv3MatrixRole role, const Dsv3Weight *w)
+{
+	Dsv3Weight made = *w;
+
+	made.type = dsv3_mix_type(bits, role, w->type);
+	return dsv3_weight_bytes(&made);
+}
+
 static void
 add_matrix(void *context, Dsv3MatrixRole role, Dsv3Weight *w)
 {
@@ -86,11 +97,9 @@ add_matrix(void *context, Dsv3MatrixRole role, Dsv3Weight *w)
 	sizes->stored += stored - scales;
 	sizes->scales += scales;
 	sizes->f32 += n * 4;
-	sizes->bf16 += n * 2;
-	/* The embedding and the latent expansion stay as stored. */
-	sizes->int8 += role == DSV3_MATRIX_EMBED || role == DSV3_MATRIX_KV_B
-					   ? stored
-					   : (int64_t) dsv3_int8_bytes(w->out, w->in);
+	sizes->bf16 += made_bytes(16, role, w);
+	sizes->int8 += made_bytes(8, role, w);
+	sizes->int4 += made_bytes(4, role, w);
 }
 
 static void
@@ -102,7 +111,8 @@ fill_report(Report *report)
 	dsv3_weights_visit(&cp->weights, &cp->config, add_matrix, &report->matrices);
 	if (cp->config.tie_word_embeddings)
 	{
-		report->matrices.int8 += (int64_t) dsv3_int8_bytes(cp->weights.head.out, cp->weights.head.in);
+		report->matrices.int8 += made_bytes(8, DSV3_MATRIX_HEAD, &cp->weights.head);
+		report->matrices.int4 += made_bytes(4, DSV3_MATRIX_HEAD, &cp->weights.head);
 		if (cp->weights.head.data != cp->weights.embed.data)
 			report->matrices.stored += dsv3_weight_bytes(&cp->weights.head);
 	}
@@ -334,6 +344,7 @@ print_memory(const Report *r)
 	printf("               --weights f32     %s\n", size_text(size, r->matrices.f32 + r->vector_bytes));
 	printf("               --weights bf16    %s\n", size_text(size, r->matrices.bf16 + r->vector_bytes));
 	printf("               --weights int8    %s\n", size_text(size, r->matrices.int8 + r->vector_bytes));
+	printf("               --weights int4    %s\n", size_text(size, r->matrices.int4 + r->vector_bytes));
 	printf("read a token   %s as stored\n", size_text(size, r->cp->info.bytes_per_token));
 }
 
@@ -467,6 +478,7 @@ json_report(const Report *r, bool tensors)
 		json_object_set_new(memory, "f32", json_integer(r->matrices.f32 + r->vector_bytes));
 		json_object_set_new(memory, "bf16", json_integer(r->matrices.bf16 + r->vector_bytes));
 		json_object_set_new(memory, "int8", json_integer(r->matrices.int8 + r->vector_bytes));
+		json_object_set_new(memory, "int4", json_integer(r->matrices.int4 + r->vector_bytes));
 	}
 	json_object_set_new(root, "memory", memory);
 	if (tensors)

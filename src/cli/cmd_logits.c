@@ -190,7 +190,7 @@ dsv3_cmd_logits(int argc, char **argv)
 				args.options.expanded = true;
 				break;
 			case 'w':
-				if (!dsv3_cli_weights(optarg, &args.options.weights))
+				if (!dsv3_weight_mode(optarg, &args.options.weights))
 					status = dsv3_cli_usage("logits", "unknown weight mode \"%s\"", optarg);
 				break;
 			case 't':

@@ -11,24 +11,6 @@
 #include <string.h>
 
 bool
-dsv3_cli_weights(const char *value, Dsv3WeightMode *mode)
-{
-	static const char *const names[] = {"stored", "f32", "bf16", "int8"};
-	static const Dsv3WeightMode modes[] = {DSV3_WEIGHTS_STORED, DSV3_WEIGHTS_F32, DSV3_WEIGHTS_BF16,
-										   DSV3_WEIGHTS_INT8};
-
-	for (int i = 0; i < 4; i++)
-	{
-		if (strcmp(value, names[i]) == 0)
-		{
-			*mode = modes[i];
-			return true;
-		}
-	}
-	return false;
-}
-
-bool
 dsv3_cli_integer(const char *value, int64_t min, int64_t max, int64_t *result)
 {
 	char *end;

@@ -10,9 +10,6 @@
 
 #include "model/model.h"
 
-/* "stored", "f32", "bf16", "int8"; false for anything else. */
-extern bool dsv3_cli_weights(const char *value, Dsv3WeightMode *mode);
-
 /* A decimal integer in [min, max] and nothing else. */
 extern bool dsv3_cli_integer(const char *value, int64_t min, int64_t max, int64_t *result);
 
@@ -24,7 +21,7 @@ extern int32_t *dsv3_cli_id_list(const char *text, int32_t max, int *count);
 extern char *dsv3_cli_read_file(const char *path, int64_t limit, int64_t *length, Dsv3Error *err);
 
 #define DSV3_CLI_MODEL_OPTIONS_HELP                                                                          \
-	"  --weights MODE   stored (default), f32, bf16 or int8\n"                                               \
+	"  --weights MODE   stored (default), f32, bf16, int8 or int4\n"                                         \
 	"  --threads N      compute threads (default: one per CPU)\n"                                            \
 	"  --isa SET        ref, avx2 or avx512 (default: the best this CPU has)\n"
 

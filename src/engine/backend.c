@@ -34,18 +34,10 @@ dsv3_backend_close(Dsv3Backend *backend)
 bool
 dsv3_backend_weights(const char *name, Dsv3WeightMode *mode, Dsv3Error *err)
 {
-	static const char *const names[] = {"stored", "f32", "bf16", "int8"};
-
-	for (int i = 0; i < 4; i++)
-	{
-		if (strcmp(name, names[i]) == 0)
-		{
-			*mode = (Dsv3WeightMode) i;
-			return true;
-		}
-	}
+	if (dsv3_weight_mode(name, mode))
+		return true;
 	dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "unknown weight mode \"%s\"", name);
-	return dsv3_error_hint(err, "Weight modes are stored, f32, bf16 and int8.");
+	return dsv3_error_hint(err, "Weight modes are stored, f32, bf16, int8 and int4.");
 }
 
 bool

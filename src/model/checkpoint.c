@@ -8,19 +8,21 @@
  */
 #include "model/checkpoint.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "kernels/quant.h"
 #include "model/convert.h"
 #include "model/digest.h"
+#include "model/mix.h"
 #include "model/pack.h"
 #include "model/weights.h"
 
 typedef struct Job
 {
-	Dsv3MatrixRole role;
 	Dsv3Weight stored;
 	Dsv3Weight *target; /* gets the new type and place */
 	Dsv3Type type;
@@ -35,65 +37,51 @@ typedef struct Plan
 	int64_t n_jobs;
 	size_t bytes; /* of all targets, each rounded up to 64 */
 	bool overflow;
+	atomic_bool failed; /* a job had no memory */
 } Plan;
 
-static const char *
-mode_name(Dsv3WeightMode mode)
+/* Do matrices in this mode come in panels? Then a tied head is made on its own; else it stays the embedding. */
+static bool
+mode_packs(Dsv3WeightMode mode)
+{
+	return mode == DSV3_WEIGHTS_INT8 || mode == DSV3_WEIGHTS_INT4;
+}
+
+/* What the mode makes of a matrix; its own type when it stays as stored. */
+static Dsv3Type
+target_type(Dsv3WeightMode mode, Dsv3MatrixRole role, Dsv3Type stored)
 {
 	switch (mode)
 	{
 		case DSV3_WEIGHTS_F32:
-			return "f32";
+			return DSV3_TYPE_F32;
 		case DSV3_WEIGHTS_BF16:
-			return "bf16";
+			return dsv3_mix_type(16, role, stored);
 		case DSV3_WEIGHTS_INT8:
-			return "int8";
+			return dsv3_mix_type(8, role, stored);
+		case DSV3_WEIGHTS_INT4:
+			return dsv3_mix_type(4, role, stored);
 		case DSV3_WEIGHTS_STORED:
 			break;
 	}
-	return "stored";
-}
-
-/* What the mode makes of a matrix; false when it stays as stored. */
-static bool
-target_of(const Dsv3CheckpointOptions *options, Dsv3MatrixRole role, const Dsv3Weight *w, Dsv3Type *type,
-		  size_t *bytes)
-{
-	size_t n = (size_t) w->out * (size_t) w->in;
-
-	switch (options->weights)
-	{
-		case DSV3_WEIGHTS_STORED:
-			return false;
-		case DSV3_WEIGHTS_F32:
-			*type = DSV3_TYPE_F32;
-			*bytes = n * 4;
-			return w->type != *type;
-		case DSV3_WEIGHTS_BF16:
-			*type = DSV3_TYPE_BF16;
-			*bytes = n * 2;
-			return w->type != *type;
-		case DSV3_WEIGHTS_INT8:
-			*type = DSV3_TYPE_INT8;
-			*bytes = role == DSV3_MATRIX_EMBED ? 0 : options->packer->bytes(role, w->out, w->in);
-			return *bytes > 0;
-	}
-	return false;
+	return stored;
 }
 
 static void
 plan_matrix(Plan *plan, Dsv3MatrixRole role, const Dsv3Weight *stored, Dsv3Weight *target)
 {
-	Dsv3Type type;
+	Dsv3Weight made = *stored;
 	size_t bytes;
 
-	if (!target_of(plan->options, role, stored, &type, &bytes))
+	made.type = target_type(plan->options->weights, role, stored->type);
+	if (made.type == stored->type)
 		return;
+	bytes = (size_t) dsv3_weight_bytes(&made);
 	if (__builtin_add_overflow(plan->bytes, (bytes + 63) / 64 * 64, &plan->bytes))
 		plan->overflow = true;
 	if (plan->jobs)
 		plan->jobs[plan->n_jobs] =
-			(Job){.role = role, .stored = *stored, .target = target, .type = type, .bytes = bytes};
+			(Job){.stored = *stored, .target = target, .type = made.type, .bytes = bytes};
 	plan->n_jobs++;
 }
 
@@ -108,8 +96,7 @@ make_plan(Plan *plan, Dsv3Checkpoint *cp)
 {
 	plan->n_jobs = 0;
 	plan->bytes = 0;
-	/* A tied head is packed on its own; in the other modes it stays the embedding. */
-	if (cp->config.tie_word_embeddings && plan->options->weights == DSV3_WEIGHTS_INT8)
+	if (cp->config.tie_word_embeddings && mode_packs(plan->options->weights))
 		plan_matrix(plan, DSV3_MATRIX_HEAD, &cp->weights.embed, &cp->weights.head);
 	dsv3_weights_visit(&cp->weights, &cp->config, plan_visit, plan);
 }
@@ -121,8 +108,11 @@ run_job(void *arg, int64_t i)
 	Plan *plan = arg;
 	Job *job = &plan->jobs[i];
 
-	if (job->type == DSV3_TYPE_INT8)
-		plan->options->packer->pack(job->role, &job->stored, job->dst);
+	if (dsv3_type_is_packed(job->type))
+	{
+		if (!dsv3_pack_rows(job->type, &job->stored, 0, job->stored.out, NULL, job->dst))
+			atomic_store(&plan->failed, true);
+	}
 	else
 		dsv3_weight_convert(&job->stored, job->type, job->dst);
 	job->target->type = job->type;
@@ -144,8 +134,8 @@ convert_all(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options, Dsv3Error 
 		return true;
 	if (plan.overflow)
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "weights as %s need more memory than can be addressed",
-						  mode_name(options->weights));
-	snprintf(purpose, sizeof(purpose), "weights as %s", mode_name(options->weights));
+						  dsv3_weight_mode_name(options->weights));
+	snprintf(purpose, sizeof(purpose), "weights as %s", dsv3_weight_mode_name(options->weights));
 	if (!dsv3_arena_reserve(cp->arena, plan.bytes, purpose, err))
 		return false;
 	plan.jobs = calloc((size_t) plan.n_jobs, sizeof(Job));
@@ -163,7 +153,9 @@ convert_all(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options, Dsv3Error 
 	for (int64_t i = 0; ok && !options->parallel && i < plan.n_jobs; i++)
 		run_job(&plan, i);
 	free(plan.jobs);
-	if (ok && cp->config.tie_word_embeddings && options->weights != DSV3_WEIGHTS_INT8)
+	if (ok && atomic_load(&plan.failed))
+		ok = dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory making %s", purpose);
+	if (ok && cp->config.tie_word_embeddings && !mode_packs(options->weights))
 		cp->weights.head = cp->weights.embed;
 	return ok;
 }
@@ -245,8 +237,8 @@ fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
 	if (config->n_routed_experts > 0)
 		info->bytes_per_token += totals.expert_bytes / config->n_routed_experts * config->n_experts_per_token;
 	name_weights(info->weights, sizeof(info->weights), totals.seen, cp->files->pack);
-	if (options->weights == DSV3_WEIGHTS_INT8)
-		snprintf(info->weights, sizeof(info->weights), "int8");
+	if (mode_packs(options->weights))
+		snprintf(info->weights, sizeof(info->weights), "%s", dsv3_weight_mode_name(options->weights));
 	info->arena_bytes = cp->arena->bytes;
 	info->n_files = cp->files->n_files;
 	info->n_tensors = cp->files->n_tensors;
@@ -262,7 +254,7 @@ open_parts(Dsv3Checkpoint *cp, const char *model_dir, const Dsv3CheckpointOption
 	if (pack && options->weights != DSV3_WEIGHTS_STORED)
 	{
 		dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "a pack cannot be opened with weights as %s",
-				   mode_name(options->weights));
+				   dsv3_weight_mode_name(options->weights));
 		return dsv3_error_hint(err, "Its weights are used as they were packed: weights \"stored\".");
 	}
 	if (!dsv3_config_open(&cp->config, model_dir, err) ||
@@ -293,11 +285,6 @@ dsv3_checkpoint_open(const char *model_dir, const Dsv3CheckpointOptions *options
 {
 	Dsv3Checkpoint *cp;
 
-	if (options->weights == DSV3_WEIGHTS_INT8 && options->packer == NULL)
-	{
-		dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "weights as int8 need a packer");
-		return NULL;
-	}
 	cp = calloc(1, sizeof(*cp));
 	if (cp)
 	{

@@ -38,10 +38,9 @@ typedef struct Dsv3LayerWeights
 	Dsv3Weight kv_a;        /* [C + R, H]; C rows latent, then R rows shared rope key */
 	const float *kv_a_bias; /* [C + R] or NULL */
 	const float *kv_a_norm; /* [C] */
-	Dsv3Weight
-		kv_b;     /* [A (N + V), C]; head h: N rows key, then V rows value; see Dsv3Packer about its type */
-	Dsv3Weight o; /* [H, A V] */
-	const float *o_bias; /* [H] or NULL */
+	Dsv3Weight kv_b;        /* [A (N + V), C]; head h: N rows key, then V rows value; in panels in no mode */
+	Dsv3Weight o;           /* [H, A V] */
+	const float *o_bias;    /* [H] or NULL */
 
 	bool moe;
 	Dsv3Mlp dense;            /* width F; only when not moe */
@@ -53,13 +52,13 @@ typedef struct Dsv3LayerWeights
 
 typedef struct Dsv3Weights
 {
-	Dsv3Weight embed;         /* [vocab, H]; never INT8 */
+	Dsv3Weight embed;         /* [vocab, H]; never in panels */
 	Dsv3Weight head;          /* [vocab, H]; the same memory as embed when tied, unless the mode packs it */
 	const float *final_norm;  /* [H] */
 	Dsv3LayerWeights *layers; /* [L] */
 } Dsv3Weights;
 
-/* What a matrix is for: lets a packer treat one kind its own way. */
+/* What a matrix is for; decides what it becomes (mix.h). */
 typedef enum Dsv3MatrixRole
 {
 	DSV3_MATRIX_EMBED,
@@ -84,25 +83,12 @@ typedef struct Dsv3Part
 	int64_t dims[2];
 } Dsv3Part;
 
-/*
- * How the INT8 mode packs matrices; the layout is the kernels' business. bytes() says how much memory a packed [out, in]
- * matrix takes, or 0 to leave this role as stored. pack() gets the stored matrix (any type but INT8, aligned data) and
- * dst of that size, 64-byte aligned and zeroed; it is called once per matrix, from several threads for different
- * matrices when parallel is set, and does not fail. The resulting Dsv3Weight has type INT8, data = dst, scales = NULL.
- */
-typedef struct Dsv3Packer
-{
-	size_t (*bytes)(Dsv3MatrixRole role, int32_t out, int32_t in);
-	void (*pack)(Dsv3MatrixRole role, const Dsv3Weight *stored, void *dst);
-} Dsv3Packer;
-
 /* Calls fn(arg, i) for i in 0..n-1, each once, in any order and from any thread; returns when all are done. */
 typedef void (*Dsv3ParallelFor)(void *context, int64_t n, void (*fn)(void *arg, int64_t i), void *arg);
 
 typedef struct Dsv3CheckpointOptions
 {
 	Dsv3WeightMode weights;
-	const Dsv3Packer *packer; /* required for DSV3_WEIGHTS_INT8 */
 	Dsv3ParallelFor parallel; /* NULL: convert on the calling thread */
 	void *parallel_context;
 	bool check_only; /* resolve and check everything, but leave router NULL and convert nothing (inspect) */

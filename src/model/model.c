@@ -17,23 +17,6 @@
 #define MAX_BATCH_ROWS 512
 #define SCRATCH_BYTES  ((int64_t) 512 << 20)
 
-/* The key-value up-projection is read row-wise and column-wise, a head at a time, which panels do not allow; it stays as
- * stored. Everything else is packed. */
-static size_t
-packed_bytes(Dsv3MatrixRole role, int32_t out, int32_t in)
-{
-	return role == DSV3_MATRIX_KV_B ? 0 : dsv3_int8_bytes(out, in);
-}
-
-static void
-pack(Dsv3MatrixRole role, const Dsv3Weight *stored, void *dst)
-{
-	(void) role;
-	dsv3_int8_pack(stored, 0, stored->out, dst);
-}
-
-static const Dsv3Packer packer = {.bytes = packed_bytes, .pack = pack};
-
 static void
 parallel(void *context, int64_t n, void (*fn)(void *arg, int64_t i), void *arg)
 {
@@ -110,7 +93,6 @@ dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *er
 {
 	Dsv3Model *model = calloc(1, sizeof(*model));
 	Dsv3CheckpointOptions checkpoint = {.weights = options->weights,
-										.packer = &packer,
 										.parallel = parallel,
 										.part = options->part,
 										.part_context = options->part_context};

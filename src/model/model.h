@@ -30,8 +30,14 @@ typedef enum Dsv3WeightMode
 	DSV3_WEIGHTS_STORED, /* as in the files: F32, BF16, F16, FP8 used in place from the mapping */
 	DSV3_WEIGHTS_F32,    /* everything widened to F32 in memory */
 	DSV3_WEIGHTS_BF16,   /* matrices rounded to BF16 in memory */
-	DSV3_WEIGHTS_INT8, /* matrices as 8-bit groups with exact integer dot products; norms, router, embedding as stored */
+	/* matrices with exact integer products; norms, router, embedding and latent expansion wide (mix.h): */
+	DSV3_WEIGHTS_INT8, /* 8 bits */
+	DSV3_WEIGHTS_INT4, /* routed experts 4 bits, output matrix 8, others 6 */
 } Dsv3WeightMode;
+
+/* "stored", "f32", "bf16", "int8", "int4"; false for anything else. */
+extern bool dsv3_weight_mode(const char *name, Dsv3WeightMode *mode);
+extern const char *dsv3_weight_mode_name(Dsv3WeightMode mode);
 
 typedef struct Dsv3ModelOptions
 {
@@ -49,8 +55,9 @@ typedef struct Dsv3ModelInfo
 	char architecture[64]; /* "DeepseekV3ForCausalLM" */
 	char digest
 		[65]; /* SHA-256 of config and tensor bytes' directory, lower-case hex; see model.c for what it covers */
-	char weights[16]; /* "f32", "bf16", "f16", "fp8", "int8", "mixed"; of a pack several, joined by '+' */
-	char isa[16];     /* the ops table in use */
+	char weights
+		[16];     /* "f32", "bf16", "f16", "fp8", "int8", "int4", "mixed"; of a pack several, joined by '+' */
+	char isa[16]; /* the ops table in use */
 	int vocab_size;
 	int hidden_size;
 	int n_layers;

@@ -2,11 +2,7 @@
  * pack_plan.c
  *	  Which pieces a pack gets, in which types and places; see pack_plan.h.
  *
- * The rules, when no pattern of the user decides: 16 makes every matrix BF16. 8 makes every matrix INT8 but two, which stay as
- * they are stored: the embedding, whose rows are looked up one by one, and the latent expansion (kv_b), which attention
- * reads along both of its sides. 4 gives each kind of matrix as few bits as it bears: routed experts, which are nearly all of a
- * model, 4; the output matrix, whose errors go straight into the answer, 8; the other products 6; and the two that cannot
- * be in panels stay, F32 as BF16. Vectors and routers are always F32.
+ * When no pattern of the user decides, the rules of mix.h do. Vectors and routers are always F32.
  */
 #include "model/pack_plan.h"
 
@@ -19,6 +15,7 @@
 #include "kernels/quant.h"
 #include "model/convert.h"
 #include "model/json_file.h"
+#include "model/mix.h"
 
 #define MAX_SMALL_FILE ((int64_t) 256 * 1024 * 1024)
 #define FP8_BLOCK      128
@@ -104,39 +101,7 @@ add_vector(Dsv3PackPlan *plan, const char *name, int n_dims, const int64_t *dims
 	return item != NULL;
 }
 
-/* Rows of these are read one by one, which panels do not allow. */
-static bool
-read_by_rows(Dsv3MatrixRole role)
-{
-	return role == DSV3_MATRIX_EMBED || role == DSV3_MATRIX_KV_B;
-}
-
-/* What the user's patterns or else the rules make of a matrix. */
-static Dsv3PackForm
-form_of(Dsv3PackPlan *plan, const Dsv3Part *part)
-{
-	int bits = plan->options->bits;
-	Dsv3PackForm form;
-
-	if (bits == 16 || (bits == 4 && read_by_rows(part->role) && part->matrix.type == DSV3_TYPE_F32))
-		form = DSV3_FORM_BF16;
-	else if (read_by_rows(part->role))
-		form = DSV3_FORM_STORED;
-	else if (bits == 8 || part->role == DSV3_MATRIX_HEAD)
-		form = DSV3_FORM_INT8;
-	else
-		form = part->role == DSV3_MATRIX_EXPERT ? DSV3_FORM_INT4 : DSV3_FORM_INT6;
-	for (int i = 0; i < plan->options->n_rules; i++)
-	{
-		if (fnmatch(plan->options->rules[i].pattern, part->name, 0) == 0)
-		{
-			form = plan->options->rules[i].form;
-			plan->rule_used[i] = true;
-		}
-	}
-	return form;
-}
-
+/* What a form makes of a matrix stored as that type. */
 static Dsv3Type
 type_of(Dsv3PackForm form, Dsv3Type stored)
 {
@@ -149,27 +114,42 @@ type_of(Dsv3PackForm form, Dsv3Type stored)
 	return form == DSV3_FORM_STORED ? stored : types[form];
 }
 
+/* What the user's patterns or else the rules make of a matrix. */
+static Dsv3Type
+target_type(Dsv3PackPlan *plan, const Dsv3Part *part)
+{
+	Dsv3Type type = dsv3_mix_type(plan->options->bits, part->role, part->matrix.type);
+
+	for (int i = 0; i < plan->options->n_rules; i++)
+	{
+		if (fnmatch(plan->options->rules[i].pattern, part->name, 0) == 0)
+		{
+			type = type_of(plan->options->rules[i].form, part->matrix.type);
+			plan->rule_used[i] = true;
+		}
+	}
+	return type;
+}
+
 /* One tensor of the model, in the order in which the model is opened. */
 static bool
 add_part(void *context, const Dsv3Part *part, Dsv3Error *err)
 {
 	Dsv3PackPlan *plan = context;
 	Dsv3PackItem *item;
-	Dsv3PackForm form;
 	Dsv3Type type;
 	int pack_type;
 
 	if (part->matrix.data == NULL)
 		return add_vector(plan, part->name, part->n_dims, part->dims, part->vector, err);
-	form = form_of(plan, part);
-	type = type_of(form, part->matrix.type);
-	if (dsv3_type_is_packed(type) && read_by_rows(part->role))
+	type = target_type(plan, part);
+	pack_type = (int) dsv3_pack_type_of(type);
+	if (dsv3_type_is_packed(type) && dsv3_mix_by_rows(part->role))
 	{
 		dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "\"%s\" cannot be packed as %s", part->name,
-				   form_names[form]);
+				   dsv3_pack_type_name(pack_type));
 		return dsv3_error_hint(err, "Its rows are read one by one: use stored, bf16 or f32.");
 	}
-	pack_type = (int) dsv3_pack_type_of(type);
 	/* A tied output matrix of the type that the embedding has is not written a second time. */
 	for (int i = 0; part->role == DSV3_MATRIX_HEAD && i < plan->n_items; i++)
 	{

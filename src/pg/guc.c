@@ -58,7 +58,8 @@ static const struct config_enum_entry device_options[] = {
 };
 
 static const struct config_enum_entry weights_options[] = {
-	{"stored", 0, false}, {"f32", 1, false}, {"bf16", 2, false}, {"int8", 3, false}, {NULL, 0, false},
+	{"stored", 0, false}, {"f32", 1, false},  {"bf16", 2, false},
+	{"int8", 3, false},   {"int4", 4, false}, {NULL, 0, false},
 };
 
 static const struct config_enum_entry on_error_options[] = {

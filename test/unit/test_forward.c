@@ -121,14 +121,14 @@ static void
 test_same_bits(void **state)
 {
 	static const Dsv3WeightMode modes[] = {DSV3_WEIGHTS_STORED, DSV3_WEIGHTS_F32, DSV3_WEIGHTS_BF16,
-										   DSV3_WEIGHTS_INT8};
+										   DSV3_WEIGHTS_INT8, DSV3_WEIGHTS_INT4};
 	static const int chunks[] = {1, 7, 31, 32, 33, 100};
 	int32_t reversed[N_BLOCKS];
 
 	(void) state;
 	for (int i = 0; i < N_BLOCKS; i++)
 		reversed[i] = N_BLOCKS - 1 - i;
-	for (int m = 0; m < 4; m++)
+	for (int m = 0; m < 5; m++)
 		for (int form = 0; form < 2; form++)
 		{
 			Dsv3Model *model = open_model(modes[m], 1, NULL, form);
@@ -189,8 +189,10 @@ test_forms_and_modes(void **state)
 	Dsv3Model *expanded = open_model(DSV3_WEIGHTS_STORED, 2, NULL, true);
 	Dsv3Model *widened = open_model(DSV3_WEIGHTS_F32, 2, NULL, false);
 	Dsv3Model *packed = open_model(DSV3_WEIGHTS_INT8, 2, NULL, false);
+	Dsv3Model *mixed = open_model(DSV3_WEIGHTS_INT4, 2, NULL, false);
 	float *a = run(absorbed, LENGTH, LENGTH, NULL), *e = run(expanded, LENGTH, LENGTH, NULL);
 	float *w = run(widened, LENGTH, LENGTH, NULL), *p = run(packed, LENGTH, LENGTH, NULL);
+	float *q = run(mixed, LENGTH, LENGTH, NULL);
 
 	(void) state;
 	for (int i = 0; i < LENGTH; i++)
@@ -200,6 +202,11 @@ test_forms_and_modes(void **state)
 	assert_true(nmse(a, p, LENGTH * VOCAB) < 0.01);
 	assert_true(nmse(a, p, LENGTH * VOCAB) > 1e-8);
 	assert_string_equal(dsv3_model_info(packed)->weights, "int8");
+	assert_true(nmse(a, q, LENGTH * VOCAB) < 0.05);
+	assert_true(nmse(a, q, LENGTH * VOCAB) > nmse(a, p, LENGTH * VOCAB));
+	assert_string_equal(dsv3_model_info(mixed)->weights, "int4");
+	free(q);
+	dsv3_model_close(mixed);
 	free(a);
 	free(e);
 	free(w);
@@ -279,6 +286,7 @@ test_ragged(void **state)
 	check_ragged(DSV3_WEIGHTS_STORED, false);
 	check_ragged(DSV3_WEIGHTS_STORED, true);
 	check_ragged(DSV3_WEIGHTS_INT8, false);
+	check_ragged(DSV3_WEIGHTS_INT4, false);
 }
 
 /* Picked logits are those of whole rows, which may be neighbours and in another batch. */
@@ -342,6 +350,7 @@ test_picked(void **state)
 	check_picked(DSV3_WEIGHTS_F32, 1, "ref");
 	check_picked(DSV3_WEIGHTS_INT8, 3, NULL);
 	check_picked(DSV3_WEIGHTS_INT8, 1, "ref");
+	check_picked(DSV3_WEIGHTS_INT4, 3, NULL);
 }
 
 /* More rows than one batch takes. */

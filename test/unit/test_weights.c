@@ -7,31 +7,11 @@
 
 #include <math.h>
 
+#include "kernels/quant.h"
 #include "model/arena.h"
 #include "model/checkpoint.h"
 #include "model/convert.h"
 #include "model/safetensors.h"
-
-/* A packer that copies rows as F32, so that a test can read what it was given. */
-static size_t
-copy_bytes(Dsv3MatrixRole role, int32_t out, int32_t in)
-{
-	return role == DSV3_MATRIX_KV_B ? 0 : (size_t) out * (size_t) in * sizeof(float);
-}
-
-static void
-copy_pack(Dsv3MatrixRole role, const Dsv3Weight *stored, void *dst)
-{
-	assert_int_not_equal(role, DSV3_MATRIX_EMBED);
-	for (int32_t row = 0; row < stored->out; row++)
-	{
-		for (int32_t first = 0; first < stored->in; first += 128)
-			dsv3_weight_columns(stored, row, first, stored->in - first < 128 ? stored->in - first : 128,
-								(float *) dst + (size_t) row * (size_t) stored->in + first);
-	}
-}
-
-static const Dsv3Packer copy_packer = {copy_bytes, copy_pack};
 
 /* Runs the items last to first, to show that order does not matter. */
 static void
@@ -45,7 +25,7 @@ backwards(void *context, int64_t n, void (*fn)(void *arg, int64_t i), void *arg)
 static Dsv3Checkpoint *
 open_mode(const Fixture *fx, Dsv3WeightMode mode)
 {
-	Dsv3CheckpointOptions options = {.weights = mode, .packer = &copy_packer};
+	Dsv3CheckpointOptions options = {.weights = mode};
 	Dsv3Error err;
 	Dsv3Checkpoint *cp = dsv3_checkpoint_open(fx->dir, &options, &err);
 
@@ -69,14 +49,12 @@ refuse(const Fixture *fx, const char *sqlstate, const char *text1, const char *t
 	}
 }
 
-/* Number [row, col] of a matrix in any type; INT8 is what copy_pack made. */
+/* Number [row, col] of a matrix that is not packed. */
 static float
 number_at(const Dsv3Weight *w, int32_t row, int32_t col)
 {
 	float piece[128];
 
-	if (w->type == DSV3_TYPE_INT8)
-		return ((const float *) w->data)[(size_t) row * (size_t) w->in + (size_t) col];
 	dsv3_weight_columns(w, row, col / 128 * 128,
 						w->in - col / 128 * 128 < 128 ? w->in - col / 128 * 128 : 128, piece);
 	return piece[col % 128];
@@ -123,23 +101,46 @@ fixture_value(Fixture *fx, const char *name, int64_t row, int64_t col)
 	return by_definition(t->dtype, code);
 }
 
+/* A packed matrix is what packing the numbers makes. */
+static void
+check_packed(const Dsv3Weight *w, const char *name, const float *numbers)
+{
+	Dsv3Weight plain = {.type = DSV3_TYPE_F32, .out = w->out, .in = w->in, .data = numbers};
+	size_t bytes = dsv3_packed_bytes(w->type, w->out, w->in);
+	void *expected = aligned_alloc(64, bytes);
+
+	assert_true(dsv3_pack_rows(w->type, &plain, 0, w->out, NULL, expected));
+	assert_int_equal((uintptr_t) w->data % 64, 0);
+	if (memcmp(expected, w->data, bytes) != 0)
+		fail_msg("%s is not what packing makes of it", name);
+	free(expected);
+}
+
 /* A matrix equals the tensor, rows from row0; in BF16 mode after rounding. */
 static void
 check_matrix(Fixture *fx, const Dsv3Weight *w, const char *name, int64_t row0)
 {
+	float *numbers = malloc((size_t) w->out * (size_t) w->in * sizeof(float));
+
 	for (int32_t row = 0; row < w->out; row++)
 	{
 		for (int32_t col = 0; col < w->in; col++)
 		{
 			float expected = fixture_value(fx, name, row0 + row, col);
-			float got = number_at(w, row, col);
 
+			numbers[row * w->in + col] = expected;
+			if (dsv3_type_is_packed(w->type))
+				continue;
 			if (w->type == DSV3_TYPE_BF16)
 				expected = by_definition("BF16", dsv3_f32_to_bf16(expected));
-			if (got != expected)
-				fail_msg("%s [%d, %d] is %a, expected %a", name, row, col, (double) got, (double) expected);
+			if (number_at(w, row, col) != expected)
+				fail_msg("%s [%d, %d] is %a, expected %a", name, row, col, (double) number_at(w, row, col),
+						 (double) expected);
 		}
 	}
+	if (dsv3_type_is_packed(w->type))
+		check_packed(w, name, numbers);
+	free(numbers);
 }
 
 static void
@@ -221,29 +222,36 @@ static void
 check_modes(Fixture *fx, bool fused, Dsv3Type stored)
 {
 	static const Dsv3WeightMode modes[] = {DSV3_WEIGHTS_STORED, DSV3_WEIGHTS_F32, DSV3_WEIGHTS_BF16,
-										   DSV3_WEIGHTS_INT8};
+										   DSV3_WEIGHTS_INT8, DSV3_WEIGHTS_INT4};
 
 	for (int pad = 0; pad < 8; pad += 3)
 	{
 		fixture_write_padded(fx, pad);
-		for (int m = 0; m < 4; m++)
+		for (int m = 0; m < 5; m++)
 		{
 			Dsv3Checkpoint *cp = open_mode(fx, modes[m]);
 			const Dsv3LayerWeights *b = &cp->weights.layers[1];
 			Dsv3Type expected = m == 0   ? stored
 								: m == 1 ? DSV3_TYPE_F32
 								: m == 2 ? DSV3_TYPE_BF16
-										 : DSV3_TYPE_INT8;
+								: m == 3 ? DSV3_TYPE_INT8
+										 : DSV3_TYPE_S6;
+			Dsv3Type wide = m == 4 && stored == DSV3_TYPE_F32 ? DSV3_TYPE_BF16 : m >= 3 ? stored : expected;
 
 			check_all(fx, cp, fused);
 			if (cp->config.tie_word_embeddings && m < 3)
 				assert_ptr_equal(cp->weights.head.data, cp->weights.embed.data);
 			assert_int_equal(b->o.type, expected);
-			assert_int_equal(b->experts[1].up.type, expected);
-			assert_int_equal(b->kv_b.type, m == 3 ? stored : expected);
+			assert_int_equal(b->experts[1].up.type, m == 4 ? DSV3_TYPE_A4 : expected);
+			assert_int_equal(b->kv_b.type, wide);
 			if (b->kv_b.type == DSV3_TYPE_F32)
 				assert_int_equal((uintptr_t) b->kv_b.data % 4, 0);
-			assert_int_not_equal(cp->weights.embed.type, DSV3_TYPE_INT8);
+			assert_false(dsv3_type_is_packed(cp->weights.embed.type));
+			if (m >= 3)
+			{
+				assert_int_equal(cp->weights.head.type, DSV3_TYPE_INT8);
+				assert_string_equal(cp->info.weights, dsv3_weight_mode_name(modes[m]));
+			}
 			assert_int_equal(strlen(cp->info.digest), 64);
 			dsv3_checkpoint_close(cp);
 		}
@@ -482,10 +490,6 @@ test_info(void **state)
 	assert_int_equal(cp->info.arena_bytes, 0);
 	assert_null(cp->weights.layers[1].router);
 	dsv3_checkpoint_close(cp);
-
-	options = (Dsv3CheckpointOptions){.weights = DSV3_WEIGHTS_INT8};
-	assert_null(dsv3_checkpoint_open(fx.dir, &options, &err));
-	assert_error(&err, DSV3_ERR_INVALID_PARAMETER, "packer", NULL);
 
 	/* one matrix of another type makes the mix */
 	fixture_remove(&fx, "model.layers.0.self_attn.o_proj.weight");
