@@ -73,6 +73,8 @@ def body_findings(body):
     """Names without a schema in a query that runs under the caller's search_path."""
     bare = re.sub(r"'(?:[^']|'')*'", "''", body)
     ctes = {name.lower() for name in re.findall(r"\b(\w+)\s+AS\s+(?:MATERIALIZED\s*)?\(", bare, re.I)}
+    for match in re.finditer(r"\bOPERATOR\s*\(\s*(?![a-z_]\w*\s*\.|@extschema@)", bare, re.I):
+        yield "an operator is named without its schema"
     for match in re.finditer(r"(?<![\w.@])([a-z_]\w*)\s*\(", bare, re.I):
         name = match.group(1).lower()
         if name not in KEYWORDS and name not in ctes and not re.search(r"\bAS\s+\w*$", bare[:match.end(1)], re.I):
