@@ -14,6 +14,8 @@ dsv3_backend_open(const char *path, const Dsv3BackendOptions *options, Dsv3Error
 	Dsv3Backend *backend = is_test ? dsv3_backend_test_open(path + strlen(DSV3_TEST_PREFIX), err)
 								   : dsv3_backend_model_open(path, options, err);
 
+	if (backend)
+		backend->weight_mode = options->weights;
 	if (backend && (backend->grammars = dsv3_grammar_store_open(err)) == NULL)
 	{
 		dsv3_backend_close(backend);

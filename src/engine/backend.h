@@ -65,6 +65,7 @@ struct Dsv3Backend
 {
 	const Dsv3BackendOps *ops;
 	Dsv3ModelInfo info;
+	Dsv3WeightMode weight_mode; /* as asked for */
 	size_t kv_block_bytes;
 	int sample_limit; /* ids from here on are padding rows of the output matrix: never sampled, never accepted */
 	int32_t think_open; /* ids of the tags around the thinking part, -1 without */

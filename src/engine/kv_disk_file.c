@@ -196,19 +196,40 @@ dsv3_disk_file_empty(Dsv3DiskFile *file)
 	return ftruncate(file->fd, 0) == 0 && write_page(file);
 }
 
-/* Does the first page say that the file is this model's? Otherwise it is emptied. A file longer than the limit is cut. */
+/* The SHA-256 of the running program, which is what computed the rows: another build may round otherwise. */
+static bool
+program_digest(uint8_t digest[DSV3_NAME_BYTES])
+{
+	EVP_MD_CTX *sha = EVP_MD_CTX_new();
+	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	char piece[65536];
+	ssize_t n = -1;
+	bool ok = sha && fd >= 0 && EVP_DigestInit_ex(sha, EVP_sha256(), NULL) == 1;
+
+	while (ok && (n = read(fd, piece, sizeof(piece))) > 0)
+		ok = EVP_DigestUpdate(sha, piece, (size_t) n) == 1;
+	ok = ok && n == 0 && EVP_DigestFinal_ex(sha, digest, NULL) == 1;
+	if (fd >= 0)
+		close(fd);
+	EVP_MD_CTX_free(sha);
+	return ok;
+}
+
+/* Does the first page say that the file is this model's and this program's? Otherwise it is emptied. A file longer than the limit is
+ * cut. */
 static bool
 check_page(Dsv3DiskFile *file, const char *folder, const char *identity, Dsv3Error *err)
 {
 	uint8_t page[PAGE];
-	char about[64];
+	uint8_t about[DSV3_NAME_BYTES + sizeof(uint64_t)];
+	uint64_t block_bytes = file->block_bytes;
 	struct stat st;
 	uint64_t end = PAGE + (uint64_t) file->places * file->stride;
 
-	snprintf(about, sizeof(about), "%s %zu ", page_mark, file->block_bytes);
+	memcpy(about + DSV3_NAME_BYTES, &block_bytes, sizeof(block_bytes));
 	file->hmac = dsv3_hmac_open(file->secret, sizeof(file->secret));
-	if (file->hmac == NULL ||
-		!checksum(file, about, strlen(about), identity, strlen(identity), file->page_sum))
+	if (file->hmac == NULL || !program_digest(about) ||
+		!checksum(file, about, sizeof(about), identity, strlen(identity), file->page_sum))
 		return dsv3_error(err, DSV3_ERR_INTERNAL, "could not set up checksums");
 	if ((!read_at(file->fd, page, sizeof(page), 0) || memcmp(page, page_mark, sizeof(page_mark)) != 0 ||
 		 CRYPTO_memcmp(page + 64, file->page_sum, sizeof(file->page_sum)) != 0) &&

@@ -2,7 +2,8 @@
  * kv_disk_file.h
  *	  The files behind kv_disk.h: opening them safely, and single records.
  *
- * `key` is 32 random bytes. `blocks` begins with a page that says for which model and size of block it is, under a checksum. Place i of the
+ * `key` is 32 random bytes. `blocks` begins with a page with the checksum of the model's identity, the size of a block and the
+ * program's digest: whose it is. Place i of the
  * records begins at 4096 + i * stride: a header of 128 bytes (mark, serial number, name, checksum of name and rows, checksum of the
  * header), then the rows. Numbers are as the machine has them: the rows are too, and a machine of the other kind finds no valid
  * checksum. All checksums are HMAC-SHA-256 under the secret, so nobody without it can put rows there.
@@ -26,7 +27,8 @@ typedef struct Dsv3DiskFile
 	EVP_MAC_CTX *hmac;                 /* for one thread at a time */
 } Dsv3DiskFile;
 
-/* Opens, locks and checks the files; makes what is not there; empties a file of another model. */
+/* Opens, locks and checks the files; makes what is not there; empties a file of another model or
+ * program. */
 extern bool dsv3_disk_file_open(Dsv3DiskFile *file, const char *folder, uint64_t max_bytes,
 								size_t block_bytes, const char *identity, Dsv3Error *err);
 extern void dsv3_disk_file_close(Dsv3DiskFile *file);

@@ -361,8 +361,8 @@ open_namer(Dsv3Scheduler *scheduler, Dsv3Error *err)
 							  .wake = wake_scheduler,
 							  .arg = scheduler};
 
-	snprintf(identity, sizeof(identity), "dsv3 %s %s %s %s", DSV3_VERSION, info->digest, info->weights,
-			 info->isa);
+	snprintf(identity, sizeof(identity), "dsv3 %s %s %d %s %s", DSV3_VERSION, info->digest,
+			 (int) scheduler->backend->weight_mode, info->weights, info->isa);
 	if (disk.folder)
 	{
 		scheduler->disk = dsv3_kv_disk_open(&disk, err);
