@@ -642,7 +642,6 @@ test_memory(void **state)
 	int64_t offset = 0;
 	pid_t pid;
 	int status;
-	struct rusage usage;
 
 	(void) state;
 	fixture_open(&fx);
@@ -679,14 +678,15 @@ test_memory(void **state)
 	if (pid == 0)
 	{
 		freopen("/dev/null", "w", stdout);
+#ifndef __SANITIZE_ADDRESS__ /* whose shadow counts */
+		setrlimit(RLIMIT_DATA, &(struct rlimit){64 << 20, 64 << 20});
+#endif
 		execl(program, program, "pack", "--bits", "8", "--threads", "2", fx.dir, out_path(&fx, ""),
 			  (char *) NULL);
 		_exit(127);
 	}
-	assert_int_equal(wait4(pid, &status, 0, &usage), pid);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	if (usage.ru_maxrss > 64 * 1024)
-		fail_msg("packing took %ld kB of memory", usage.ru_maxrss);
 	free(text);
 	json_decref(header);
 	fixture_close(&fx);
