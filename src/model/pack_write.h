@@ -42,7 +42,6 @@ typedef struct Dsv3PackRule
 typedef struct Dsv3PackProgress
 {
 	const char *piece; /* the last one completed */
-	const char *type;  /* of it; "file" for a small file */
 	int n_done;        /* pieces */
 	int n_pieces;
 	int64_t bytes_done; /* of the result, those of an earlier run included */
