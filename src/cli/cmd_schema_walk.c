@@ -81,7 +81,7 @@ static void
 print_line(const char *path, const TextBuf *text)
 {
 	printf("%s\t", path);
-	for (size_t i = 0; i < text->len; i++)
+	for (size_t i = 0; text->data != NULL && i < text->len; i++)
 		putchar(text->data[i] == '\n' ? ' ' : text->data[i]);
 	putchar('\n');
 }

@@ -133,7 +133,7 @@ keep(Dsv3Grammar *g, Kept *kept, const uint64_t *words)
 	{
 		int32_t n = 0;
 
-		kept->list = need_memory(g, malloc(((size_t) count + 1) * sizeof(int32_t)));
+		kept->list = need_memory(g, calloc((size_t) count + 1, sizeof(int32_t)));
 		for (int32_t w = 0; w < vocab->words; w++)
 			for (uint64_t b = words[w]; b != 0; b &= b - 1)
 				kept->list[n++] = w * 64 + __builtin_ctzll(b);

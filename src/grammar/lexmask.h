@@ -28,7 +28,7 @@ extern void dsv3_lexmask_or(Dsv3Grammar *g, uint64_t *words, Lex *lex, int32_t s
 extern void dsv3_lexmask_or_room(Dsv3Grammar *g, uint64_t *words, Lex *lex, int32_t state, int32_t room);
 
 /* Tokens whose head ends the text of a string lexeme before a quote. */
-extern const Boundary *dsv3_lexmask_bounds(Dsv3Grammar *g, Lex *lex, int32_t state, int32_t *n);
+extern const Boundary *dsv3_lexmask_bounds(Dsv3Grammar *g, Lex *lex, int32_t state, int32_t *count);
 
 /* Of a number or a literal: trie nodes where the lexeme had accepted before and does not go on. */
 extern const int32_t *dsv3_lexmask_crossings(Dsv3Grammar *g, Lex *lex, int32_t state, int32_t *n);

@@ -506,7 +506,7 @@ compute_recorded(Dsv3Grammar *g, int32_t id, uint64_t *words)
 		for (int32_t set = g->recs.keys[rec - 1][4]; set != 0; set = g->sets.keys[set - 1][1])
 		{
 			int32_t t = g->sets.keys[set - 1][2];
-			unsigned char bytes[VOCAB_MAX_TOKEN + 1];
+			unsigned char bytes[VOCAB_MAX_TOKEN + 1] = {0};
 			int32_t len = 0;
 			int32_t at;
 			int32_t node = 0;

@@ -207,7 +207,7 @@ free_row(Dsv3ApplyState *state, Dsv3ApplyRow *row)
 		if (row->steps[i].flight)
 			dsv3_flight_leave(state->window, row->steps[i].flight);
 	}
-	if (state->shown == row)
+	if (state->shown && state->shown == row)
 		state->shown = NULL;
 	MemoryContextReset(row->context);
 	row->next_free = state->free_rows;
