@@ -19,7 +19,7 @@ KEYWORDS = set("""
     and or not in any all some exists values using on as from where select case when then else end cast row array filter over
     within group order by partition with coalesce nullif greatest least extract substring position overlay trim table
     numeric varchar char text returns function in union intersect except limit distinct default check interval lateral
-    rows set is between like int integer bigint timestamp time""".split())
+    rows set is between like int integer bigint timestamp time operator""".split())
 
 
 def statements(text):
