@@ -113,7 +113,7 @@ probe_clock(void)
 	return dsv3_cli_now() - start;
 }
 
-typedef int16_t Words __attribute__((vector_size(16)));
+typedef uint16_t Words __attribute__((vector_size(16)));
 
 static double
 probe_vector(void)
