@@ -642,6 +642,7 @@ test_memory(void **state)
 	int64_t offset = 0;
 	pid_t pid;
 	int status;
+	struct rusage usage;
 
 	(void) state;
 	fixture_open(&fx);
@@ -685,8 +686,10 @@ test_memory(void **state)
 			  (char *) NULL);
 		_exit(127);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(wait4(pid, &status, 0, &usage), pid);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	if (usage.ru_maxrss > 64 * 1024)
+		fail_msg("packing took %ld kB of memory", usage.ru_maxrss);
 	free(text);
 	json_decref(header);
 	fixture_close(&fx);
