@@ -211,6 +211,55 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
 COMMENT ON FUNCTION dsv3_score(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb)
 	IS 'probability that the statement is true of the text';
 
+CREATE FUNCTION dsv3_generate_batch(
+	inputs pg_catalog.text[],
+	prompt pg_catalog.text,
+	system pg_catalog.text DEFAULT NULL,
+	max_tokens pg_catalog.int4 DEFAULT NULL,
+	temperature pg_catalog.float8 DEFAULT NULL,
+	seed pg_catalog.int8 DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}',
+	OUT index pg_catalog.int4,
+	OUT ok pg_catalog.bool,
+	OUT value pg_catalog.text,
+	OUT sqlstate pg_catalog.text,
+	OUT error pg_catalog.text,
+	OUT finish_reason pg_catalog.text,
+	OUT prompt_tokens pg_catalog.int4,
+	OUT cached_tokens pg_catalog.int4,
+	OUT output_tokens pg_catalog.int4,
+	OUT trace_id pg_catalog.uuid,
+	OUT logprobs pg_catalog.jsonb)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_generate_batch_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000 ROWS 100;
+COMMENT ON FUNCTION dsv3_generate_batch(pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb)
+	IS 'answer a prompt for each input of an array; a failure that concerns one input is returned in its row';
+
+CREATE FUNCTION dsv3_extract_json_batch(
+	inputs pg_catalog.text[],
+	schema pg_catalog.jsonb,
+	instruction pg_catalog.text DEFAULT NULL,
+	max_tokens pg_catalog.int4 DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}',
+	OUT index pg_catalog.int4,
+	OUT ok pg_catalog.bool,
+	OUT value pg_catalog.jsonb,
+	OUT sqlstate pg_catalog.text,
+	OUT error pg_catalog.text,
+	OUT finish_reason pg_catalog.text,
+	OUT prompt_tokens pg_catalog.int4,
+	OUT cached_tokens pg_catalog.int4,
+	OUT output_tokens pg_catalog.int4,
+	OUT trace_id pg_catalog.uuid,
+	OUT logprobs pg_catalog.jsonb,
+	OUT narrowed pg_catalog.bool)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_extract_json_batch_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000 ROWS 100;
+COMMENT ON FUNCTION dsv3_extract_json_batch(pg_catalog.text[], pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb)
+	IS 'a JSON document that follows the schema for each input of an array; a failure that concerns one input is returned in its row';
+
 CREATE FUNCTION dsv3_pin_prefix(
 	prompt pg_catalog.text,
 	system pg_catalog.text DEFAULT NULL,
@@ -262,6 +311,8 @@ REVOKE ALL ON FUNCTION dsv3_classify(pg_catalog.text, pg_catalog.text[], pg_cata
 REVOKE ALL ON FUNCTION dsv3_classify_scores(pg_catalog.text, pg_catalog.text[], pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_is_true(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_score(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_generate_batch(pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_extract_json_batch(pg_catalog.text[], pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_pin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_unpin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_cache_reset(pg_catalog.text) FROM PUBLIC;

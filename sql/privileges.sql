@@ -22,6 +22,8 @@ SELECT dsv3_classify('x', '{a}');
 SELECT dsv3_classify_scores('x', '{a}');
 SELECT dsv3_is_true('x', 'y');
 SELECT dsv3_score('x', 'y');
+SELECT * FROM dsv3_generate_batch('{x}', 'y');
+SELECT * FROM dsv3_extract_json_batch('{x}', '{}');
 SELECT dsv3_pin_prefix('x');
 SELECT dsv3_unpin_prefix('x');
 SELECT dsv3_cache_reset();

@@ -233,6 +233,15 @@ try_extract_json_ask(FunctionCallInfo fcinfo, Dsv3Question *question, Dsv3Reques
 	return ask_extract(fcinfo, DSV3_OPTIONS_TRY_EXTRACT, request, failure);
 }
 
+void
+dsv3_extract_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls)
+{
+	ok = ok && dsv3_extract_value(answer, &values[1], failure);
+	dsv3_try_columns(ok, answer, failure, values, nulls);
+	values[10] = BoolGetDatum(answer->narrowed);
+	nulls[10] = !ok;
+}
+
 static bool
 try_extract_json_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, const Dsv3Answer *answer,
 					   Dsv3Failure *failure, Datum *value)
@@ -243,10 +252,7 @@ try_extract_json_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok,
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	ok = ok && dsv3_extract_value(answer, &values[1], failure);
-	dsv3_try_columns(ok, answer, failure, values, nulls);
-	values[10] = BoolGetDatum(answer->narrowed);
-	nulls[10] = !ok;
+	dsv3_extract_columns(ok, answer, failure, values, nulls);
 	*value = HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
 	return true;
 }

@@ -19,4 +19,8 @@ extern bool dsv3_extract_prompt(Dsv3Request *request, const Dsv3Schema *schema, 
 /* The answer as jsonb. False: failure, a row error. */
 extern bool dsv3_extract_value(const Dsv3Answer *answer, Datum *json, Dsv3Failure *failure);
 
+/* The eleven columns of dsv3_try_extract_json; a failure is a row error. */
+extern void
+dsv3_extract_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls);
+
 #endif /* DSV3_EXTRACT_H */

@@ -93,6 +93,13 @@ try_generate_ask(FunctionCallInfo fcinfo, Dsv3Question *question, Dsv3Request *r
 	return ask_generate(fcinfo, DSV3_OPTIONS_TRY, request, failure);
 }
 
+void
+dsv3_generate_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls)
+{
+	ok = ok && dsv3_answer_text(answer, &values[1], failure);
+	dsv3_try_columns(ok, answer, failure, values, nulls);
+}
+
 static bool
 try_generate_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, const Dsv3Answer *answer,
 				   Dsv3Failure *failure, Datum *value)
@@ -103,8 +110,7 @@ try_generate_value(FunctionCallInfo fcinfo, Dsv3Question *question, bool ok, con
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	ok = ok && dsv3_answer_text(answer, &values[1], failure);
-	dsv3_try_columns(ok, answer, failure, values, nulls);
+	dsv3_generate_columns(ok, answer, failure, values, nulls);
 	*value = HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
 	return true;
 }

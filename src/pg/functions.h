@@ -16,4 +16,8 @@
 extern bool dsv3_generate_request(FunctionCallInfo fcinfo, Dsv3OptionsOf function, Dsv3Request *request,
 								  Dsv3Failure *failure);
 
+/* The ten columns of dsv3_try_generate; a failure is a row error. */
+extern void
+dsv3_generate_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls);
+
 #endif /* DSV3_FUNCTIONS_H */
