@@ -131,8 +131,9 @@ dsv3_guard_process(pid_t parent, bool debug, Dsv3Error *err)
 {
 	set_signals(debug);
 	(void) dsv3_altstack_set(); /* for as long as the process lives */
-	/* The order matters: a parent that dies after the check sends the signal, one that died before fails the check. */
-	if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
+	/* SIGKILL ends an engine that is stopped too. The order matters: a parent that dies after the check sends the signal,
+	 * one that died before fails the check. */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
 		return dsv3_error(err, DSV3_ERR_INTERNAL, "could not ask to end with the supervisor: %s",
 						  strerror(errno));
 	if (parent != 0 && getppid() != parent)

@@ -46,11 +46,11 @@ for my $mode (qw(fast immediate))
 # A smart stop lets the running query end; the engine serves it.
 {
 	my @pids = (engine_pid($node), supervisor_pid($node));
-	my $query = start_query($node, "SELECT length(dsv3_generate('/forever', max_tokens => 500))");
+	my $query = start_query($node, "SELECT length(dsv3_generate('/forever', max_tokens => 4000))");
 
 	ok(wait_for('an answer under way', sub { live_requests($node, 'output_tokens > 5') == 1 }), 'smart: an answer is under way');
 	$node->stop('smart');
-	is((end_query($query))[0], '500', 'smart: the query had its answer');
+	is((end_query($query))[0], '4000', 'smart: the query had its answer');
 	no_orphan('smart', @pids);
 	$node->start;
 }
@@ -67,15 +67,18 @@ for my $mode (qw(fast immediate))
 	is($node->safe_psql('postgres', "SELECT dsv3_generate('again')"), 'AGAIN', 'kill -9: answers');
 }
 
-# The postmaster and the supervisor are killed at once: the kernel's signal is all that is left.
+# The postmaster and the supervisor are killed at once: the kernel's signal is all that is left. It ends a stopped engine too.
+for my $stopped (0, 1)
 {
 	my @pids = (engine_pid($node), supervisor_pid($node));
+	my $name = 'kill -9 of both' . ($stopped ? ', engine stopped' : '');
 
+	kill 'STOP', $pids[0] if $stopped;
 	kill 'STOP', $pids[1];
 	$node->kill9;
 	kill 'KILL', $pids[1];
-	no_orphan('kill -9 of both', @pids);
-	ok(start_again($node), 'kill -9 of both: starts again');
+	no_orphan($name, @pids);
+	ok(start_again($node), "$name: starts again");
 }
 
 # The engine does not heed SIGTERM and does not notice the end of its stream; it is killed all the same.
