@@ -79,7 +79,7 @@ oracle-verify: oracle-venv build/demo-model/config.json build/tiny-model/config.
 	@$(ORACLE) tools/oracle_demo.py --verify
 
 check-oracle: engine ## compare the engine's logits with the oracle's goldens
-	@PYTHON='$(PYTHON)' prove test/oracle/*.t
+	@PYTHON='$(PYTHON)' prove $(or $(patsubst %,test/oracle/%.t,$(TESTS)),test/oracle/*.t)
 
 check-text: engine build/tiny-model/config.json ## compare dsv3 tokenize with the reference libraries' goldens
 	@PYTHON='$(PYTHON)' prove test/text/tokenizers.t test/text/templates.t
