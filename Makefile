@@ -24,8 +24,10 @@ DATA = $(wildcard sql/dsv3--*.sql)
 PG_SRC = $(wildcard src/pg/*.c)
 OBJS = $(PG_SRC:.c=.o) src/common/protocol.o src/common/error.o
 PG_CPPFLAGS = -I$(srcdir)/src
+# PostgreSQL 16 and later warn of this by themselves, where gcc compiles; clang does not know it.
+PG_SHADOW = $(if $(findstring clang,$(CC)),,-Wshadow=compatible-local)
 # -MMD: PGXS on most distributions tracks no headers by itself.
-PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare $(WERROR) -MMD -MP
+PG_CFLAGS = -Wall -Wextra $(PG_SHADOW) -Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare $(WERROR) -MMD -MP
 
 # Regression inputs live beside the scripts in sql/, named one by one.
 REGRESS = $(DSV3_REGRESS)

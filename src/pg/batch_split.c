@@ -203,6 +203,7 @@ Expr *
 dsv3_program_leaf(Dsv3Program *program, Expr *leaf)
 {
 	ListCell *lc;
+	ListCell *column;
 	int number;
 
 	if (program->fixed)
@@ -224,9 +225,9 @@ dsv3_program_leaf(Dsv3Program *program, Expr *leaf)
 		if (!equal(entry->expr, leaf))
 			continue;
 		number = 0;
-		foreach (lc, program->columns)
+		foreach (column, program->columns)
 		{
-			Var *var = (Var *) lfirst_node(TargetEntry, lc)->expr;
+			Var *var = (Var *) lfirst_node(TargetEntry, column)->expr;
 
 			number++;
 			if (IsA(var, Var) && var->varno == OUTER_VAR && var->varattno == entry->resno)
