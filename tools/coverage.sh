@@ -32,6 +32,7 @@ run build bash -c "$MAKE -j$(nproc) $COVERAGE unit engine"
 run unit bash -c "$MAKE $COVERAGE check-unit"
 run text bash -c "$MAKE $COVERAGE check-text"
 run oracle bash -c "$MAKE $COVERAGE check-oracle TESTS='logits variants'"
+run grammar bash -c "$MAKE $COVERAGE check-grammar"
 
 # The library. Its counts lie beside its objects, where the server's user must be able to write them.
 TREE=$OUT/tree

@@ -21,7 +21,7 @@ import time
 import warnings
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DSV3 = os.environ.get("DSV3", os.path.join(TOP, "build/engine/dsv3"))
+DSV3 = os.environ.get("DSV3_BIN", os.path.join(TOP, "build/engine/dsv3"))
 PER_SCHEMA = 4
 MODES = ([], ["--compact"], ["--spaced"])
 

@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DSV3 = os.environ.get("DSV3", os.path.join(TOP, "build/engine/dsv3"))
+DSV3 = os.environ.get("DSV3_BIN", os.path.join(TOP, "build/engine/dsv3"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 import soak  # noqa: E402

@@ -320,7 +320,7 @@ class Set(unittest.TestCase):
                     self.assertTrue(validator.is_valid(one["expected"]), one["id"])
 
     def test_decoder_can_write_each_label(self):
-        engine = os.environ.get("DSV3", os.path.join(TOP, "build", "engine", "dsv3"))
+        engine = os.environ.get("DSV3_BIN", os.path.join(TOP, "build", "engine", "dsv3"))
         self.assertTrue(os.path.exists(engine), "make engine")
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, name) for name in ("schema", "documents")]
