@@ -31,6 +31,7 @@
 #include "utils/timestamp.h"
 
 #include "pg/client.h"
+#include "pg/guard.h"
 #include "pg/queue.h"
 #include "pg/text.h"
 
@@ -45,6 +46,8 @@ struct Dsv3Call
 	Dsv3Ticket ticket;
 	pg_uuid_t trace_id;
 	Dsv3Counts counts;
+	uint64 query;    /* whose guard rails it counts against */
+	uint32 expected; /* tokens that it may take */
 	int timeout_ms;
 	instr_time started;
 
@@ -99,7 +102,7 @@ end_call(Dsv3Call *call)
 	if (call->ended)
 		return;
 	dlist_delete(&call->node);
-	dsv3_queue_leave(&call->ticket);
+	dsv3_guard_end(call->query, call->expected, dsv3_queue_leave(&call->ticket));
 	call->ended = true;
 }
 
@@ -207,12 +210,19 @@ write_scope(Dsv3BodyWriter *writer, const Dsv3Request *request)
 	dsv3_body_text(writer, DSV3_FIELD_SCOPE, scope);
 }
 
+/* A role may have no right to a better one. */
+static uint32
+priority_of(const Dsv3Request *request)
+{
+	return (uint32) Max(request->priority, dsv3_guc_role_priority);
+}
+
 static void
 write_request(Dsv3BodyWriter *writer, const Dsv3Request *request)
 {
 	dsv3_body_u32(writer, DSV3_FIELD_KIND, request->kind);
 	dsv3_body_u32(writer, DSV3_FIELD_ROLE, GetUserId());
-	dsv3_body_u32(writer, DSV3_FIELD_PRIORITY, (uint32) request->priority);
+	dsv3_body_u32(writer, DSV3_FIELD_PRIORITY, priority_of(request));
 	write_scope(writer, request);
 	if (request->cache_memory)
 		dsv3_body_bool(writer, DSV3_FIELD_CACHE_MEMORY, true);
@@ -310,7 +320,7 @@ dsv3_letter_write(Dsv3Letter *letter, const Dsv3Request *request, Dsv3Failure *f
 		return false;
 	}
 	letter->kind = request->kind;
-	letter->priority = (uint32) request->priority;
+	letter->priority = priority_of(request);
 	letter->max_tokens = request->max_tokens;
 	letter->notify = request->stream;
 	letter->timeout_ms = request->timeout_ms;
@@ -359,6 +369,7 @@ dsv3_call_post(const Dsv3Letter *letter, bool spare, Dsv3Failure *failure)
 								 .notify = letter->notify,
 								 .spare = spare,
 								 .role = GetUserId(),
+								 .expected = dsv3_letter_tokens(letter),
 								 .traceparent = letter->traceparent,
 								 .preview = letter->preview,
 								 .preview_len = letter->preview_len,
@@ -367,6 +378,8 @@ dsv3_call_post(const Dsv3Letter *letter, bool spare, Dsv3Failure *failure)
 	Dsv3Call *call;
 
 	register_callbacks();
+	if (!dsv3_guard_admit(letter, spare, failure))
+		return NULL;
 	failure->row_error = false;
 	make_trace_id(&submission.trace_id);
 
@@ -381,6 +394,8 @@ dsv3_call_post(const Dsv3Letter *letter, bool spare, Dsv3Failure *failure)
 		return NULL;
 	}
 	dlist_push_tail(&calls, &call->node);
+	call->expected = submission.expected;
+	call->query = dsv3_guard_begin(letter);
 	return call;
 }
 

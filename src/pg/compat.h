@@ -94,6 +94,15 @@ dsv3_reserve_guc_prefix(const char *prefix)
 #define DSV3_RUN_CONDITION(window) NIL
 #endif
 
+/* ExecutorRun lost its last argument in 18. */
+#if PG_VERSION_NUM >= 180000
+#define DSV3_EXECUTE_ONCE_PARAM
+#define DSV3_EXECUTE_ONCE
+#else
+#define DSV3_EXECUTE_ONCE_PARAM , bool execute_once
+#define DSV3_EXECUTE_ONCE       , execute_once
+#endif
+
 /* May the user execute the function? */
 #if PG_VERSION_NUM >= 160000
 #define DSV3_FUNCTION_ACLCHECK(function, role)                                                               \

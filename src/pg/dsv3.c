@@ -12,6 +12,7 @@
 
 #include "common/version.h"
 #include "pg/batch.h"
+#include "pg/guard.h"
 #include "pg/guc.h"
 #include "pg/shmem.h"
 #include "pg/supervisor.h"
@@ -28,5 +29,6 @@ _PG_init(void)
 		return;
 	dsv3_shmem_install();
 	dsv3_batch_install();
+	dsv3_guard_install();
 	dsv3_supervisor_register();
 }

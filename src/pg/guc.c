@@ -35,8 +35,14 @@ int dsv3_guc_engine_watchdog = 30000;
 int dsv3_guc_engine_oom_score_adj = 500;
 int dsv3_guc_request_retries = 3;
 
+int dsv3_guc_max_calls_per_query;
 int dsv3_guc_max_input_bytes = 16 * 1024 * 1024;
 int dsv3_guc_max_output_tokens = 4096;
+int dsv3_guc_max_tokens_per_query;
+int dsv3_guc_role_max_requests;
+int dsv3_guc_role_priority = DSV3_PRIORITY_INTERACTIVE;
+int dsv3_guc_role_tokens_per_day;
+int dsv3_guc_role_tokens_per_minute;
 
 int dsv3_guc_batch_window = 64;
 bool dsv3_guc_batching = true;
@@ -202,11 +208,35 @@ define_supervisor_settings(void)
 static void
 define_guard_rails(void)
 {
+	DefineCustomIntVariable("dsv3.max_calls_per_query", "Most calls of the model that one query may make.",
+							"Zero means no limit.", &dsv3_guc_max_calls_per_query, 0, 0, INT_MAX, PGC_SUSET,
+							0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dsv3.max_input_bytes", "Longest input of one request.", NULL,
 							&dsv3_guc_max_input_bytes, 16 * 1024 * 1024, 1, DSV3_MAX_INPUT_BYTES, PGC_SUSET,
 							GUC_UNIT_BYTE, NULL, NULL, NULL);
 	DefineCustomIntVariable("dsv3.max_output_tokens", "Highest max_tokens a request may ask for.", NULL,
 							&dsv3_guc_max_output_tokens, 4096, 1, 1048576, PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dsv3.max_tokens_per_query",
+							"Tokens, of prompts and answers, after which a query may make no more calls.",
+							"Zero means no limit.", &dsv3_guc_max_tokens_per_query, 0, 0, INT_MAX, PGC_SUSET,
+							0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dsv3.role_max_requests",
+							"Requests that all sessions of a role may have under way.",
+							"Zero means no limit. For ALTER ROLE.", &dsv3_guc_role_max_requests, 0, 0,
+							INT_MAX, PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("dsv3.role_priority", "Best scheduling class of a role's requests.",
+							 "\"batch\" makes all of them batch requests. For ALTER ROLE.",
+							 &dsv3_guc_role_priority, DSV3_PRIORITY_INTERACTIVE, priority_options, PGC_SUSET,
+							 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dsv3.role_tokens_per_day",
+							"Tokens, of prompts and answers, that all sessions of a role may use in a day.",
+							"Zero means no limit. For ALTER ROLE.", &dsv3_guc_role_tokens_per_day, 0, 0,
+							INT_MAX, PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"dsv3.role_tokens_per_minute",
+		"Tokens, of prompts and answers, that all sessions of a role may use in a minute.",
+		"Zero means no limit. For ALTER ROLE.", &dsv3_guc_role_tokens_per_minute, 0, 0, INT_MAX, PGC_SUSET, 0,
+		NULL, NULL, NULL);
 }
 
 static void

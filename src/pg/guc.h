@@ -49,8 +49,14 @@ extern int dsv3_guc_engine_oom_score_adj;
 extern int dsv3_guc_request_retries;
 
 /* Guard rails, superuser. */
+extern int dsv3_guc_max_calls_per_query; /* 0: no limit, here and below */
 extern int dsv3_guc_max_input_bytes;
 extern int dsv3_guc_max_output_tokens;
+extern int dsv3_guc_max_tokens_per_query;
+extern int dsv3_guc_role_max_requests;
+extern int dsv3_guc_role_priority;
+extern int dsv3_guc_role_tokens_per_day;
+extern int dsv3_guc_role_tokens_per_minute;
 
 /* The user's. */
 extern int dsv3_guc_batch_window;

@@ -15,6 +15,7 @@
 
 #include "pg/guc.h"
 #include "pg/queue.h"
+#include "pg/quota.h"
 
 static void
 lock(void)
@@ -54,9 +55,25 @@ wake_owner(const Dsv3Slot *slot)
 	SetLatch(dsv3_latch_of(slot->owner_proc));
 }
 
+/* The tokens that a request has taken. One that was left before its end counts what it was expected to take of them
+ * for its prompt, since nobody knows how far it came, and what it has answered. */
+static uint32
+tokens_of(const Dsv3Slot *slot)
+{
+	bool left = slot->state == DSV3_SLOT_ACTIVE || slot->state == DSV3_SLOT_ABANDONED || slot->cancel;
+
+	if (slot->sent_at == 0)
+		return 0;
+	if (left && slot->counts.prompt_tokens == 0)
+		return slot->expected - slot->max_tokens + slot->counts.output_tokens;
+	return slot->counts.prompt_tokens + slot->counts.output_tokens;
+}
+
 static void
 free_slot(Dsv3Slot *slot)
 {
+	dsv3_quota_charge(slot->account, tokens_of(slot));
+	slot->account = InvalidOid;
 	dsv3_chain_free(&slot->input);
 	dsv3_chain_free(&slot->output);
 	dsv3_slot_set_state(slot, DSV3_SLOT_FREE);
@@ -105,7 +122,7 @@ have_spare(Size body_len)
 
 /* Claim a free slot and room for the input. The lock is held; on failure err is set and nothing has changed. */
 static Dsv3Slot *
-claim(Size body_len, bool spare, Dsv3Error *err)
+claim(Size body_len, Oid account, uint32 expected, bool spare, Dsv3Error *err)
 {
 	Dsv3Slot *slot = NULL;
 
@@ -114,6 +131,8 @@ claim(Size body_len, bool spare, Dsv3Error *err)
 		engine_down_error(err);
 		return NULL;
 	}
+	if (!dsv3_quota_admit(account, expected, spare, err))
+		return NULL;
 	for (int i = 0; i < dsv3_shared->n_slots && slot == NULL; i++)
 	{
 		if (dsv3_slots[i].state == DSV3_SLOT_FREE)
@@ -146,9 +165,10 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 {
 	Dsv3Slot *slot;
 	Size preview_len = Min(submission->preview_len, DSV3_PREVIEW_BYTES - 1);
+	Oid account = dsv3_quota_account(submission->kind);
 
 	lock();
-	slot = claim(submission->body_len, submission->spare, err);
+	slot = claim(submission->body_len, account, submission->expected, submission->spare, err);
 	if (slot == NULL)
 	{
 		unlock();
@@ -166,6 +186,8 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	slot->kind = submission->kind;
 	slot->priority = submission->priority;
 	slot->max_tokens = submission->max_tokens;
+	slot->account = account;
+	slot->expected = submission->expected;
 	slot->trace_id = submission->trace_id;
 	slot->submitted_at = GetCurrentTimestamp();
 	slot->sent_at = 0;
@@ -282,15 +304,17 @@ dsv3_queue_error(const Dsv3Ticket *ticket, Dsv3Error *err, bool *row_error)
 	unlock();
 }
 
-void
+uint32
 dsv3_queue_leave(const Dsv3Ticket *ticket)
 {
 	Dsv3Slot *slot;
+	uint32 tokens = 0;
 
 	lock();
 	slot = slot_of(ticket);
 	if (slot && slot->owner_pid == MyProcPid)
 	{
+		tokens = tokens_of(slot);
 		switch (slot->state)
 		{
 			case DSV3_SLOT_ACTIVE:
@@ -314,6 +338,7 @@ dsv3_queue_leave(const Dsv3Ticket *ticket)
 		}
 	}
 	unlock();
+	return tokens;
 }
 
 void

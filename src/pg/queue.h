@@ -25,6 +25,7 @@ typedef struct Dsv3Submission
 	bool notify;
 	bool spare; /* take a slot only if enough of them and of the arena stay free for others */
 	Oid role;
+	uint32 expected; /* tokens that it may take */
 	pg_uuid_t trace_id;
 	const char *traceparent; /* or NULL */
 	const char *preview;     /* UTF-8, not terminated */
@@ -63,8 +64,8 @@ extern bool dsv3_queue_look(const Dsv3Ticket *ticket, Dsv3SlotView *view);
 extern bool dsv3_queue_take_output(const Dsv3Ticket *ticket, StringInfo out, Dsv3SlotView *view);
 extern void dsv3_queue_error(const Dsv3Ticket *ticket, Dsv3Error *err, bool *row_error);
 
-/* Give the slot up in whatever state it is; stale tickets are ignored. */
-extern void dsv3_queue_leave(const Dsv3Ticket *ticket);
+/* Give the slot up in whatever state it is; stale tickets are ignored. Returns the tokens that were taken for the request. */
+extern uint32 dsv3_queue_leave(const Dsv3Ticket *ticket);
 extern void dsv3_queue_count_nulled(void);
 
 /* Ask for the end of the live request with this trace id. False: there is none whose owner may_cancel accepts; it is

@@ -20,6 +20,7 @@
 Dsv3Shared *dsv3_shared;
 LWLock *dsv3_lock;
 Dsv3Slot *dsv3_slots;
+Dsv3RoleUse *dsv3_roles;
 int32 *dsv3_chunk_next;
 char *dsv3_chunk_data;
 
@@ -40,6 +41,7 @@ shmem_size(void)
 	Size size = MAXALIGN(sizeof(Dsv3Shared));
 
 	size = add_size(size, MAXALIGN(mul_size(dsv3_guc_queue_size, sizeof(Dsv3Slot))));
+	size = add_size(size, MAXALIGN(mul_size(DSV3_MAX_ROLES, sizeof(Dsv3RoleUse))));
 	size = add_size(size, MAXALIGN(mul_size(chunk_count(), sizeof(int32))));
 	return add_size(size, mul_size(chunk_count(), DSV3_CHUNK_SIZE));
 }
@@ -72,6 +74,7 @@ init_shared(void)
 		dsv3_chain_init(&dsv3_slots[i].input);
 		dsv3_chain_init(&dsv3_slots[i].output);
 	}
+	memset(dsv3_roles, 0, sizeof(Dsv3RoleUse) * DSV3_MAX_ROLES);
 	for (int i = 0; i < dsv3_shared->n_chunks; i++)
 		dsv3_chunk_next[i] = i + 1 < dsv3_shared->n_chunks ? i + 1 : DSV3_NO_CHUNK;
 	dsv3_shared->free_chunk = 0;
@@ -93,6 +96,8 @@ shmem_startup(void)
 	block += MAXALIGN(sizeof(Dsv3Shared));
 	dsv3_slots = (Dsv3Slot *) block;
 	block += MAXALIGN(mul_size(dsv3_guc_queue_size, sizeof(Dsv3Slot)));
+	dsv3_roles = (Dsv3RoleUse *) block;
+	block += MAXALIGN(mul_size(DSV3_MAX_ROLES, sizeof(Dsv3RoleUse)));
 	dsv3_chunk_next = (int32 *) block;
 	block += MAXALIGN(mul_size(chunk_count(), sizeof(int32)));
 	dsv3_chunk_data = block;

@@ -91,6 +91,8 @@ typedef struct Dsv3Slot
 	uint32 kind; /* Dsv3RequestKind */
 	uint32 priority;
 	uint32 max_tokens; /* 0: the request makes none */
+	Oid account;       /* whose quota it counts against, or InvalidOid */
+	uint32 expected;   /* tokens that it may take, prompt and answer */
 	pg_uuid_t trace_id;
 	char traceparent[56];
 	char preview[DSV3_PREVIEW_BYTES]; /* start of the prompt, UTF-8 */
@@ -129,6 +131,24 @@ typedef struct Dsv3Counters
 	uint64 output_tokens;
 } Dsv3Counters;
 
+/* Tokens in a span of time, which begins with the first request after the last span. */
+typedef struct Dsv3Span
+{
+	TimestampTz began_at;
+	uint64 tokens;
+} Dsv3Span;
+
+/* What a role with a quota has used. */
+typedef struct Dsv3RoleUse
+{
+	Oid role; /* InvalidOid: empty */
+	Dsv3Span minute;
+	Dsv3Span day;
+} Dsv3RoleUse;
+
+/* More roles with a quota at one time: those whose day began first are forgotten. */
+#define DSV3_MAX_ROLES 1024
+
 typedef struct Dsv3Shared
 {
 	int n_slots;
@@ -162,6 +182,7 @@ typedef struct Dsv3Shared
 extern Dsv3Shared *dsv3_shared;
 extern LWLock *dsv3_lock;
 extern Dsv3Slot *dsv3_slots;
+extern Dsv3RoleUse *dsv3_roles; /* DSV3_MAX_ROLES, in no order */
 
 /* Chunk links and bytes. */
 extern int32 *dsv3_chunk_next;

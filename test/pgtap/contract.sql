@@ -125,8 +125,10 @@ SELECT set_eq(
 	          ('dsv3.model_path', 'postmaster'), ('dsv3.queue_size', 'postmaster'), ('dsv3.shared_memory', 'postmaster'),
 	          ('dsv3.threads', 'postmaster'), ('dsv3.weights', 'postmaster'), ('dsv3.engine_oom_score_adj', 'sighup'),
 	          ('dsv3.engine_restart_delay', 'sighup'), ('dsv3.engine_restart_delay_max', 'sighup'), ('dsv3.engine_start_limit', 'sighup'),
-	          ('dsv3.engine_watchdog', 'sighup'), ('dsv3.request_retries', 'sighup'), ('dsv3.max_input_bytes', 'superuser'),
-	          ('dsv3.max_output_tokens', 'superuser'), ('dsv3.batch_window', 'user'), ('dsv3.batching', 'user'), ('dsv3.dedup', 'user'), ('dsv3.max_tokens', 'user'), ('dsv3.on_error', 'user'), ('dsv3.priority', 'user'),
+	          ('dsv3.engine_watchdog', 'sighup'), ('dsv3.request_retries', 'sighup'), ('dsv3.max_calls_per_query', 'superuser'), ('dsv3.max_input_bytes', 'superuser'),
+	          ('dsv3.max_output_tokens', 'superuser'), ('dsv3.max_tokens_per_query', 'superuser'),
+	          ('dsv3.role_max_requests', 'superuser'), ('dsv3.role_priority', 'superuser'), ('dsv3.role_tokens_per_day', 'superuser'), ('dsv3.role_tokens_per_minute', 'superuser'),
+	          ('dsv3.batch_window', 'user'), ('dsv3.batching', 'user'), ('dsv3.dedup', 'user'), ('dsv3.max_tokens', 'user'), ('dsv3.on_error', 'user'), ('dsv3.priority', 'user'),
 	          ('dsv3.seed', 'user'), ('dsv3.start_timeout', 'user'), ('dsv3.temperature', 'user'), ('dsv3.timeout', 'user'),
 	          ('dsv3.traceparent', 'user') $$, 'the settings are these');
 SELECT is_empty($$ SELECT name FROM pg_settings WHERE name LIKE 'dsv3.%' AND short_desc IS NULL $$, 'every setting has a description');
