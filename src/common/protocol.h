@@ -126,9 +126,12 @@ typedef enum Dsv3Field
 	DSV3_FIELD_OUTPUT_TOKENS = 45, /* u32 */
 	DSV3_FIELD_LOGPROB = 46,       /* f64: sum over the continuation */
 	DSV3_FIELD_QUEUE_US = 47,      /* u64 microseconds from SUBMIT to the first step */
-	DSV3_FIELD_PREFILL_US = 48,    /* u64 */
-	DSV3_FIELD_DECODE_US = 49,     /* u64 */
+	DSV3_FIELD_PREFILL_US = 48,    /* u64: from there to the first token */
+	DSV3_FIELD_DECODE_US = 49,     /* u64: from there to the end */
 	DSV3_FIELD_MESSAGE_JSON = 50,  /* text: the assistant message of a CHAT request, OpenAI shape */
+	/* DONE: how many times between one step that gave tokens and the next fell into each class of latency.h, as DSV3_LATENCY_CLASSES
+	 * i32. QUEUE_US + PREFILL_US is the time to the first token. */
+	DSV3_FIELD_GAPS = 53,
 	DSV3_FIELD_NARROWED = 52,      /* bool: the token limit kept the answer shorter than the model wanted */
 	DSV3_FIELD_LOGPROBS_JSON = 51, /* text: array, one element per output token */
 

@@ -22,6 +22,7 @@
 
 #include <jansson.h>
 
+#include "common/latency.h"
 #include "common/version.h"
 #include "engine/guard.h"
 #include "engine/log.h"
@@ -79,6 +80,8 @@ write_event(Dsv3BodyWriter *writer, const Dsv3Event *event)
 	dsv3_body_u64(writer, DSV3_FIELD_QUEUE_US, event->queue_us);
 	dsv3_body_u64(writer, DSV3_FIELD_PREFILL_US, event->prefill_us);
 	dsv3_body_u64(writer, DSV3_FIELD_DECODE_US, event->decode_us);
+	if (event->gaps)
+		dsv3_body_tokens(writer, DSV3_FIELD_GAPS, event->gaps, DSV3_LATENCY_CLASSES);
 	if (event->kind == DSV3_REQUEST_LOGPROB)
 		dsv3_body_f64(writer, DSV3_FIELD_LOGPROB, event->logprob);
 	if (event->message_json)

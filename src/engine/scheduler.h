@@ -42,6 +42,7 @@ typedef struct Dsv3Event
 	uint64_t queue_us;
 	uint64_t prefill_us;
 	uint64_t decode_us;
+	const int32_t *gaps; /* times between steps that gave tokens, by class; NULL: none were computed */
 
 	/* FAIL */
 	const Dsv3Error *error;

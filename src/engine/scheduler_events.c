@@ -112,6 +112,7 @@ dsv3_send_done(Dsv3Scheduler *scheduler, Job *job, uint64_t now)
 	event.queue_us = job->first_step_us - job->submit_us;
 	event.prefill_us = job->first_token_us - job->first_step_us;
 	event.decode_us = now - job->first_token_us;
+	event.gaps = job->gaps;
 	atomic_fetch_add(&scheduler->n_done, 1);
 	scheduler->options.emit(scheduler->options.arg, &event);
 	dsv3_text_free(&message);

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "common/latency.h"
 #include "engine/at_once.h"
 #include "engine/kv_cache.h"
 #include "engine/kv_disk.h"
@@ -49,7 +50,9 @@ typedef struct Job
 	uint64_t deadline_us; /* 0: none */
 	uint64_t first_step_us;
 	uint64_t first_token_us;
+	uint64_t last_token_us;
 	uint64_t last_delta_us;
+	int32_t gaps[DSV3_LATENCY_CLASSES]; /* between steps that gave tokens */
 } Job;
 
 typedef struct RoleServed

@@ -259,6 +259,12 @@ use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const floa
 	atomic_fetch_add(&scheduler->n_output_tokens, seq->out_tokens.count - before);
 	if (job->first_token_us == 0)
 		job->first_token_us = job->last_delta_us = now;
+	if (seq->out_tokens.count > before)
+	{
+		if (job->last_token_us != 0)
+			job->gaps[dsv3_latency_class(now - job->last_token_us)]++;
+		job->last_token_us = now;
+	}
 	if (seq->finished)
 	{
 		dsv3_leave_batch(scheduler, job);

@@ -294,6 +294,19 @@ take_sqlstate(const Dsv3BodyReader *reader, Dsv3Error *error)
 	return NULL;
 }
 
+static const char *
+take_gaps(Dsv3BodyReader *reader, Answer *answer)
+{
+	if (dsv3_body_get_tokens(reader, answer->counts.gaps, DSV3_LATENCY_CLASSES) != DSV3_LATENCY_CLASSES)
+		return "count of times between tokens has another size";
+	for (int i = 0; i < DSV3_LATENCY_CLASSES; i++)
+	{
+		if (answer->counts.gaps[i] < 0)
+			return "negative count of times between tokens";
+	}
+	return NULL;
+}
+
 /* Put the present field into the caller's output, in wire form. */
 static void
 forward(Dsv3BodyReader *reader, Answer *answer)
@@ -365,6 +378,9 @@ take_field(Flight *flight, Dsv3BodyReader *reader, Answer *answer)
 			break;
 		case DSV3_FIELD_DECODE_US:
 			answer->counts.decode_us = dsv3_body_get_u64(reader);
+			break;
+		case DSV3_FIELD_GAPS:
+			bad = take_gaps(reader, answer);
 			break;
 		case DSV3_FIELD_SQLSTATE:
 			bad = take_sqlstate(reader, &answer->error);

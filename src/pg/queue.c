@@ -606,6 +606,18 @@ dsv3_queue_is_active(const Dsv3Ticket *ticket)
 	return active;
 }
 
+/* The whole time is measured here, and the engine says how much of it was computing: the rest was waiting. */
+static void
+complete_times(const Dsv3Slot *slot, Dsv3Counts *counts)
+{
+	TimestampTz elapsed = GetCurrentTimestamp() - slot->submitted_at;
+	uint64 whole = elapsed > 0 ? (uint64) elapsed : 0; /* somebody may have set the clock */
+
+	counts->prefill_us = Min(counts->prefill_us, whole);
+	counts->decode_us = Min(counts->decode_us, whole - counts->prefill_us);
+	counts->queue_us = whole - counts->prefill_us - counts->decode_us;
+}
+
 bool
 dsv3_queue_finish(const Dsv3Ticket *ticket, const Dsv3Counts *counts)
 {
@@ -619,6 +631,7 @@ dsv3_queue_finish(const Dsv3Ticket *ticket, const Dsv3Counts *counts)
 
 		dsv3_slot_set_state(slot, DSV3_SLOT_DONE);
 		slot->counts = *counts;
+		complete_times(slot, &slot->counts);
 		dsv3_chain_free(&slot->input);
 		sums->completed++;
 		sums->prompt_tokens += counts->prompt_tokens;

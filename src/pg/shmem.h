@@ -30,6 +30,7 @@
 #include "pg/compat.h"
 
 #include "common/error.h"
+#include "common/latency.h"
 #include "common/protocol.h"
 #include "datatype/timestamp.h"
 #include "utils/uuid.h"
@@ -63,7 +64,9 @@ typedef struct Dsv3Chain
 	uint64 len;
 } Dsv3Chain;
 
-/* What a finished or running request has counted; zero until the engine reports it. */
+/* What a finished or running request has counted; zero until the engine reports it. The three times add up to the whole: waiting is
+ * all that was not computing, in the server, in the engine, or because an engine ended. The first token came after queue_us +
+ * prefill_us. */
 typedef struct Dsv3Counts
 {
 	uint32 prompt_tokens;
@@ -73,6 +76,7 @@ typedef struct Dsv3Counts
 	uint64 queue_us;
 	uint64 prefill_us;
 	uint64 decode_us;
+	int32 gaps[DSV3_LATENCY_CLASSES]; /* times between steps that gave tokens, by class of latency.h */
 } Dsv3Counts;
 
 typedef struct Dsv3Slot

@@ -22,7 +22,8 @@
  *				allowed), announced (64 MB announced, nothing sent), direction (a SUBMIT to the supervisor), ready (a second
  *				READY, then the answer), partial (half a header, then exit 1), partialbody (half a body, then exit 1), trickle
  *				(the right answer, one byte each 2 ms), empty (DONE without fields), field (a field that reaches past
- *				the frame), twice (TEXT two times), ragged (tokens of 7 bytes), finish (finish reason 99)
+ *				the frame), twice (TEXT two times), ragged (tokens of 7 bytes), finish (finish reason 99),
+ *				fewgaps (times between tokens in one class only), lessgaps (a negative number of them)
  *	requests	wrongid (DONE for a request that never was, then the answer), zeroid (DONE for request 0, no answer), afterdone (the
  *				answer, then DELTA and DONE again), doublefail (two FAILs), lost (DONE without any text)
  *	text		utf8 (DELTA with a byte FF), utf8cut (DELTA that ends within a character), utf8done, utf8fail (in DONE, in
@@ -53,6 +54,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/latency.h"
 #include "common/protocol.h"
 #include "engine/guard.h"
 #include "engine/log.h"
@@ -266,6 +268,9 @@ body_mode(const Request *request)
 	static const uint8_t past_end[] = {DSV3_FIELD_TEXT, 0, 200, 0, 0, 0, 'x'};
 	static const uint8_t twice[] = {DSV3_FIELD_TEXT, 0, 1, 0, 0, 0, 'x', DSV3_FIELD_TEXT, 0, 1, 0, 0, 0, 'y'};
 	static const uint8_t ragged[] = {DSV3_FIELD_TOKENS, 0, 7, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7};
+	static const uint8_t few_gaps[] = {DSV3_FIELD_GAPS, 0, 4, 0, 0, 0, 1, 0, 0, 0};
+	static const uint8_t less_gaps[6 + 4 * DSV3_LATENCY_CLASSES] = {
+		DSV3_FIELD_GAPS, 0, 4 * DSV3_LATENCY_CLASSES, 0, 0, 0, 255, 255, 255, 255};
 	static const uint8_t finish[] = {DSV3_FIELD_FINISH, 0, 4, 0, 0, 0, 99, 0, 0, 0};
 	static const struct
 	{
@@ -279,6 +284,8 @@ body_mode(const Request *request)
 		{"field", DSV3_FRAME_DELTA, past_end, sizeof(past_end)},
 		{"twice", DSV3_FRAME_DELTA, twice, sizeof(twice)},
 		{"ragged", DSV3_FRAME_DELTA, ragged, sizeof(ragged)},
+		{"fewgaps", DSV3_FRAME_DONE, few_gaps, sizeof(few_gaps)},
+		{"lessgaps", DSV3_FRAME_DONE, less_gaps, sizeof(less_gaps)},
 		{"finish", DSV3_FRAME_DONE, finish, sizeof(finish)},
 	};
 

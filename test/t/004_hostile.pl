@@ -20,6 +20,7 @@ wait_state($node, 'ready');
 
 # Modes by what becomes of the request: a SQLSTATE, or the text of the answer.
 my %damaged = map { $_ => '08P01' } qw(garbage magic version type reserved huge toolong direction ready empty field twice ragged finish
+  fewgaps lessgaps
   wrongid zeroid utf8 utf8cut utf8done utf8fail negative flood sqlstate okstate);
 my %deadly = map { $_ => '08006' } qw(partial partialbody announced exit0 exit1 exit7 segv abort kill stop guarded hang stuck close deaf
   open creat connect exec fork execmem diealways);

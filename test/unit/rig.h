@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "common/latency.h"
 #include "engine/scheduler.h"
 
 #define MAX_ID 400
@@ -35,6 +36,8 @@ typedef struct Result
 	uint32_t prompt_tokens;
 	uint32_t cached_tokens;
 	uint32_t output_tokens;
+	int64_t gaps; /* times between steps that gave tokens, of all classes */
+	uint64_t computing_us;
 	Dsv3Error error; /* sqlstate "" when DONE */
 } Result;
 
@@ -79,6 +82,9 @@ on_event(void *arg, const Dsv3Event *event)
 		result->prompt_tokens = event->prompt_tokens;
 		result->cached_tokens = event->cached_tokens;
 		result->output_tokens = event->output_tokens;
+		for (int i = 0; event->gaps && i < DSV3_LATENCY_CLASSES; i++)
+			result->gaps += event->gaps[i];
+		result->computing_us = event->prefill_us + event->decode_us;
 		result->logprob = event->logprob;
 		if (event->message_json)
 			assert_true(

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/latency.h"
 #include "common/protocol.h"
 #include "engine/request.h"
 
@@ -329,14 +330,33 @@ submit_damaged(void **state)
 	}
 }
 
+/* A class holds its edge, 0.8 s is one, and no duration is without a class. */
+static void
+latency_classes(void **state)
+{
+	bool has_alert_edge = false;
+
+	(void) state;
+	assert_int_equal(dsv3_latency_class(0), 0);
+	for (int i = 0; i < DSV3_LATENCY_EDGES; i++)
+	{
+		assert_int_equal(dsv3_latency_class(dsv3_latency_edges[i]), i);
+		assert_int_equal(dsv3_latency_class((uint64_t) dsv3_latency_edges[i] + 1), i + 1);
+		has_alert_edge = has_alert_edge || dsv3_latency_edges[i] == 800000;
+	}
+	assert_true(has_alert_edge);
+	assert_int_equal(dsv3_latency_class(UINT64_MAX), DSV3_LATENCY_CLASSES - 1);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(header_round_trip), cmocka_unit_test(header_refuses),
 		cmocka_unit_test(body_round_trip),   cmocka_unit_test(body_truncated),
-		cmocka_unit_test(body_hostile),      cmocka_unit_test(submit_whole),
-		cmocka_unit_test(submit_refused),    cmocka_unit_test(submit_damaged),
+		cmocka_unit_test(latency_classes),   cmocka_unit_test(body_hostile),
+		cmocka_unit_test(submit_whole),      cmocka_unit_test(submit_refused),
+		cmocka_unit_test(submit_damaged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,23 @@ plain_answers(void **state)
 	close_rig(rig);
 }
 
+/* The time between two tokens is counted once, whatever DELTAs they leave in; that before the first and that of the end are not. */
+static void
+times(void **state)
+{
+	Rig *rig = open_rig("test:token_us=200", 64, 0, false);
+	Result *result;
+
+	(void) state;
+	result = ask(rig, generate(1, "/count 20"), "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20");
+	assert_int_equal(result->gaps, result->output_tokens - 1);
+	assert_true(result->computing_us >= 200 * (result->prompt_tokens + result->output_tokens - 1));
+	submit(rig, logprob(2, "hello", "HELLO"));
+	run(rig);
+	assert_int_equal(rig->results[2].gaps, 0);
+	close_rig(rig);
+}
+
 static void
 lengths(void **state)
 {
@@ -834,6 +851,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plain_answers),
+		cmocka_unit_test(times),
 		cmocka_unit_test(lengths),
 		cmocka_unit_test(failures),
 		cmocka_unit_test(stop_strings),
