@@ -435,3 +435,151 @@ AS 'MODULE_PATHNAME', 'dsv3_cancel_1_0'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dsv3_cancel(pg_catalog.uuid)
 	IS 'end a request of one''s own, or of anyone for members of pg_signal_backend; false if there is none';
+
+-- Prompts as objects. The tables belong to the extension's owner and are written by the functions below, which ask whether the
+-- caller may; everybody reads of them what the view shows.
+
+CREATE TABLE dsv3_prompt (
+	name pg_catalog.text PRIMARY KEY,
+	owner pg_catalog.regrole NOT NULL,
+	readers pg_catalog.regrole[] NOT NULL DEFAULT '{}',
+	last_version pg_catalog.int4 NOT NULL DEFAULT 1,
+	shipped pg_catalog.bool NOT NULL DEFAULT false);
+COMMENT ON TABLE dsv3_prompt IS 'names of prompts, who owns them and who may run them (0: everybody)';
+
+CREATE TABLE dsv3_prompt_version (
+	name pg_catalog.text REFERENCES dsv3_prompt ON DELETE CASCADE,
+	version pg_catalog.int4,
+	template pg_catalog.text NOT NULL,
+	system pg_catalog.text,
+	schema pg_catalog.jsonb,
+	options pg_catalog.jsonb,
+	created_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.now(),
+	shipped pg_catalog.bool NOT NULL DEFAULT false,
+	PRIMARY KEY (name, version));
+COMMENT ON TABLE dsv3_prompt_version IS 'versions of prompts; a version never changes';
+
+SELECT pg_catalog.pg_extension_config_dump('dsv3_prompt', 'WHERE NOT shipped');
+SELECT pg_catalog.pg_extension_config_dump('dsv3_prompt_version', 'WHERE NOT shipped');
+
+CREATE VIEW dsv3_prompts WITH (security_barrier) AS
+SELECT p.name, v.version, p.owner, p.readers, v.template, v.system, v.schema, v.options, v.created_at
+FROM @extschema@.dsv3_prompt AS p
+JOIN @extschema@.dsv3_prompt_version AS v ON v.name OPERATOR(pg_catalog.=) p.name
+WHERE pg_catalog.pg_has_role(p.owner::pg_catalog.oid, 'USAGE')
+	OR EXISTS (SELECT FROM pg_catalog.unnest(p.readers) AS r (role)
+		WHERE r.role::pg_catalog.oid OPERATOR(pg_catalog.=) 0::pg_catalog.oid OR pg_catalog.pg_has_role(r.role::pg_catalog.oid, 'USAGE'));
+COMMENT ON VIEW dsv3_prompts IS 'the prompts that one may run: one''s own, and those that their owner has granted';
+GRANT SELECT ON dsv3_prompts TO PUBLIC;
+
+CREATE FUNCTION dsv3_prompt_create(
+	name pg_catalog.text,
+	template pg_catalog.text,
+	system pg_catalog.text DEFAULT NULL,
+	schema pg_catalog.jsonb DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.int4
+AS 'MODULE_PATHNAME', 'dsv3_prompt_create_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE COST 100;
+COMMENT ON FUNCTION dsv3_prompt_create(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.jsonb)
+	IS 'make a prompt, or another version of one''s own; returns the version';
+
+CREATE FUNCTION dsv3_prompt_drop(name pg_catalog.text, version pg_catalog.int4 DEFAULT NULL)
+RETURNS pg_catalog.void
+AS 'MODULE_PATHNAME', 'dsv3_prompt_drop_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE COST 100;
+COMMENT ON FUNCTION dsv3_prompt_drop(pg_catalog.text, pg_catalog.int4) IS 'remove a prompt of one''s own, or one of its versions';
+
+CREATE FUNCTION dsv3_prompt_grant(name pg_catalog.text, role pg_catalog.name)
+RETURNS pg_catalog.void
+AS 'MODULE_PATHNAME', 'dsv3_prompt_grant_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 100;
+COMMENT ON FUNCTION dsv3_prompt_grant(pg_catalog.text, pg_catalog.name) IS 'let a role, or public, run a prompt of one''s own';
+
+CREATE FUNCTION dsv3_prompt_revoke(name pg_catalog.text, role pg_catalog.name)
+RETURNS pg_catalog.void
+AS 'MODULE_PATHNAME', 'dsv3_prompt_revoke_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 100;
+COMMENT ON FUNCTION dsv3_prompt_revoke(pg_catalog.text, pg_catalog.name) IS 'undo dsv3_prompt_grant';
+
+CREATE FUNCTION dsv3_run(
+	name pg_catalog.text,
+	input pg_catalog.text,
+	version pg_catalog.int4 DEFAULT NULL)
+RETURNS pg_catalog.text
+AS 'MODULE_PATHNAME', 'dsv3_run_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_run(pg_catalog.text, pg_catalog.text, pg_catalog.int4)
+	IS 'the answer to a prompt about a text, by the newest version or the given one';
+
+REVOKE ALL ON FUNCTION dsv3_prompt_create(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_prompt_drop(pg_catalog.text, pg_catalog.int4) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_prompt_grant(pg_catalog.text, pg_catalog.name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_prompt_revoke(pg_catalog.text, pg_catalog.name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_run(pg_catalog.text, pg_catalog.text, pg_catalog.int4) FROM PUBLIC;
+
+-- The prompts that come with the extension, for whoever may call dsv3_run.
+
+INSERT INTO dsv3_prompt (name, owner, readers, shipped)
+SELECT n.name, CURRENT_USER::pg_catalog.regrole, ARRAY[0::pg_catalog.oid::pg_catalog.regrole], true
+FROM (VALUES ('customer_qa'), ('log_summary'), ('structured_extraction'), ('code_review')) AS n (name);
+
+INSERT INTO dsv3_prompt_version (name, version, template, system, schema, options, shipped) VALUES
+('customer_qa', 1,
+'A customer has written to us. What we know about the matter stands first, the customer''s message after it. Write the answer that we send:
+- Use only what stands in the text below. If it does not answer the question, say so and say that a colleague will look into it.
+- Answer the question in the first sentence. Then give the steps that the customer has to take, if there are any, one per line.
+- Be friendly and brief: no more than six sentences. Promise no dates, prices or refunds that the text does not name.
+- Write in the language of the customer''s message.
+
+{input}',
+'You answer for the customer service of a company. You are accurate before you are helpful.',
+NULL, '{"temperature": 0.3, "max_tokens": 300}', true),
+('log_summary', 1,
+'Below are lines of a log, oldest first. Write a summary for the person on duty:
+1. One sentence: what happened, and whether it is over.
+2. The events that matter, in their order, each with its time as it stands in the log, and the component that reported it. Leave out what is routine, and say how often a line is repeated rather than repeating it.
+3. The most likely cause, and the line that shows it. If the log does not show a cause, say that.
+4. What to look at next.
+Take names, numbers and times from the log as they are. Do not guess at what stands between the lines.
+
+Log:
+
+{input}',
+'You read logs of servers for people who have to act on them.',
+NULL, '{"temperature": 0.3, "budget": 1.2}', true),
+('structured_extraction', 1,
+'Read the text below and fill in the document that the JSON Schema describes. Take every value from the text and write names as they are written there. Where the text says nothing, use null or an empty list. Write dates as YYYY-MM-DD if the text gives day, month and year, and as they stand otherwise.
+
+JSON Schema:
+{schema}
+
+Text:
+
+{input}',
+NULL,
+'{"type": "object", "x-order": ["kind", "language", "summary", "people", "organizations", "places", "dates", "amounts"], "additionalProperties": false,
+ "required": ["kind", "language", "summary", "people", "organizations", "places", "dates", "amounts"], "properties": {
+ "kind": {"enum": ["letter", "invoice", "order", "contract", "report", "article", "conversation", "other"], "description": "what the text is"},
+ "language": {"type": "string", "pattern": "^[a-z]{2}$", "description": "language of the text, as two letters"},
+ "summary": {"type": "string", "maxLength": 200, "description": "one sentence"},
+ "people": {"type": "array", "maxItems": 10, "items": {"type": "string", "maxLength": 80}},
+ "organizations": {"type": "array", "maxItems": 10, "items": {"type": "string", "maxLength": 80}},
+ "places": {"type": "array", "maxItems": 10, "items": {"type": "string", "maxLength": 80}},
+ "dates": {"type": "array", "maxItems": 10, "items": {"type": "object", "additionalProperties": false, "required": ["date", "what"],
+  "properties": {"date": {"type": "string", "maxLength": 40}, "what": {"type": "string", "maxLength": 80}}}},
+ "amounts": {"type": "array", "maxItems": 10, "items": {"type": "object", "additionalProperties": false, "required": ["amount", "unit", "what"],
+  "properties": {"amount": {"type": "number", "minimum": -1000000000000, "maximum": 1000000000000}, "unit": {"type": ["string", "null"], "maxLength": 20},
+   "what": {"type": "string", "maxLength": 80}}}}}}', '{}', true),
+('code_review', 1,
+'Review the code below, a file or a difference between two versions of one. Report what a careful colleague would want changed before it is merged:
+- First what is wrong: errors in its logic, cases that are not handled, unchecked input, leaks, races, injection.
+- Then what will be hard to maintain: misleading names, code that is repeated, comments that contradict the code.
+- For each finding give the place (function or line), what goes wrong and when, and the smallest change that repairs it.
+- Do not comment on layout, and do not praise. If you find nothing wrong, write "No findings." and nothing else.
+
+Code:
+
+{input}',
+'You review code for a team of experienced programmers. You report only what you can show in the code.',
+NULL, '{"temperature": 0.3, "budget": 1.2}', true);

@@ -21,10 +21,19 @@
 
 /* In alphabetical order of the symbols. */
 static const Dsv3Asker *const askers[] = {
-	&dsv3_asker_chat,         &dsv3_asker_classify, &dsv3_asker_count_tokens,
-	&dsv3_asker_detokenize,   &dsv3_asker_extract,  &dsv3_asker_extract_json,
-	&dsv3_asker_generate,     &dsv3_asker_is_true,  &dsv3_asker_logprob,
-	&dsv3_asker_score,        &dsv3_asker_tokenize, &dsv3_asker_try_extract_json,
+	&dsv3_asker_chat,
+	&dsv3_asker_classify,
+	&dsv3_asker_count_tokens,
+	&dsv3_asker_detokenize,
+	&dsv3_asker_extract,
+	&dsv3_asker_extract_json,
+	&dsv3_asker_generate,
+	&dsv3_asker_is_true,
+	&dsv3_asker_logprob,
+	&dsv3_asker_run,
+	&dsv3_asker_score,
+	&dsv3_asker_tokenize,
+	&dsv3_asker_try_extract_json,
 	&dsv3_asker_try_generate,
 };
 

@@ -72,6 +72,7 @@ extern const Dsv3Asker dsv3_asker_extract_json;
 extern const Dsv3Asker dsv3_asker_generate;
 extern const Dsv3Asker dsv3_asker_is_true;
 extern const Dsv3Asker dsv3_asker_logprob;
+extern const Dsv3Asker dsv3_asker_run;
 extern const Dsv3Asker dsv3_asker_score;
 extern const Dsv3Asker dsv3_asker_tokenize;
 extern const Dsv3Asker dsv3_asker_try_extract_json;

@@ -88,6 +88,7 @@ dsv3_request_init(Dsv3Request *request, uint32 kind)
 	request->repetition_penalty = -1;
 	request->think_budget = -1;
 	request->logprobs = -1;
+	request->budget = -1;
 	request->priority = dsv3_guc_priority;
 	request->on_error = dsv3_guc_on_error;
 	request->timeout_ms = dsv3_guc_timeout;

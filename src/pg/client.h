@@ -60,6 +60,7 @@ typedef struct Dsv3Request
 	/* Not sent: from the options, for the functions that make prompts of them. */
 	Dsv3Text instruction;
 	Dsv3Text schema_text;
+	double budget; /* output tokens for each of the input's; negative: not said */
 
 	bool stream;
 	int priority;

@@ -48,11 +48,11 @@ typedef struct SchemaPlan
 
 /* ---- the request ---- */
 
-static uint32
-default_max_tokens(const Dsv3Request *request, const Dsv3Schema *schema)
+uint32
+dsv3_extract_max_tokens(const Dsv3Request *request, const Dsv3Schema *schema, Size input_len)
 {
 	uint64 tokens = DEFAULT_TOKENS_BASE + 2 * (uint64) Max(schema->shortest, 0) +
-					(schema->text.len + request->input.len) / DEFAULT_TOKENS_BYTES;
+					(schema->text.len + input_len) / DEFAULT_TOKENS_BYTES;
 
 	if (request->think_budget > 0)
 		tokens += (uint64) request->think_budget;
@@ -88,22 +88,27 @@ dsv3_extract_prompt(Dsv3Request *request, const Dsv3Schema *schema, Datum input,
 	request->prompt = make_prompt(schema, instruction);
 	dsv3_schema_use(schema, request);
 	if (request->max_tokens == 0)
-		request->max_tokens = default_max_tokens(request, schema);
+		request->max_tokens = dsv3_extract_max_tokens(request, schema, request->input.len);
 	if (request->input.len == 0)
 		request->input.data = NULL;
 	return true;
 }
 
 bool
+dsv3_extract_complete(const Dsv3Answer *answer, Dsv3Failure *failure)
+{
+	if (answer->counts.finish != DSV3_FINISH_LENGTH)
+		return true;
+	failure->row_error = true;
+	return dsv3_error(&failure->error, DSV3_ERR_INTERNAL,
+					  "answer by a schema reached max_tokens before its end");
+}
+
+bool
 dsv3_extract_value(const Dsv3Answer *answer, Datum *json, Dsv3Failure *failure)
 {
-	if (answer->counts.finish == DSV3_FINISH_LENGTH)
-	{
-		failure->row_error = true;
-		return dsv3_error(&failure->error, DSV3_ERR_INTERNAL,
-						  "answer by a schema reached max_tokens before its end");
-	}
-	return dsv3_answer_json((Dsv3Text){answer->text.data, (Size) answer->text.len}, json, failure);
+	return dsv3_extract_complete(answer, failure) &&
+		   dsv3_answer_json((Dsv3Text){answer->text.data, (Size) answer->text.len}, json, failure);
 }
 
 /* The plan of the call site for this schema; raises when the schema is refused. */

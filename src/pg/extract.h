@@ -16,6 +16,12 @@
 extern bool dsv3_extract_prompt(Dsv3Request *request, const Dsv3Schema *schema, Datum input,
 								const Dsv3Text *instruction, Dsv3Failure *failure);
 
+/* What max_tokens is by default, for an input of so many bytes. */
+extern uint32 dsv3_extract_max_tokens(const Dsv3Request *request, const Dsv3Schema *schema, Size input_len);
+
+/* Is the answer a whole document, as every answer by a schema must be? False: failure, a row error. */
+extern bool dsv3_extract_complete(const Dsv3Answer *answer, Dsv3Failure *failure);
+
 /* The answer as jsonb. False: failure, a row error. */
 extern bool dsv3_extract_value(const Dsv3Answer *answer, Datum *json, Dsv3Failure *failure);
 

@@ -22,7 +22,7 @@
 
 #define TEXTS          (DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_TRY | DSV3_OPTIONS_STREAM)
 #define EXTRACTS       (DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_TRY_EXTRACT | DSV3_OPTIONS_ROW)
-#define SAMPLED        (TEXTS | DSV3_OPTIONS_CHAT | EXTRACTS)
+#define SAMPLED        (TEXTS | DSV3_OPTIONS_CHAT | EXTRACTS | DSV3_OPTIONS_PROMPT)
 #define EVERYWHERE     (SAMPLED | DSV3_OPTIONS_SCORE | DSV3_OPTIONS_PIN)
 #define LOGPROBS_MAX   20
 #define NAME_SHOWN_MAX 64 /* bytes of an unknown key in the error */
@@ -99,6 +99,14 @@ set_source(Dsv3Request *request, Dsv3Text source, uint32 kind)
 						errmsg("options \"choices\", \"grammar\" and \"regex\" exclude each other")));
 	request->grammar = source;
 	request->grammar_kind = kind;
+}
+
+static void
+set_budget(Dsv3Request *request, const char *name, const JsonbValue *value)
+{
+	request->budget = get_number(name, value);
+	if (!(request->budget > 0 && request->budget <= 100))
+		wrong_value(name, "greater than 0 and at most 100");
 }
 
 static void
@@ -359,31 +367,33 @@ static const struct
 	int functions;
 	OptionSetter set;
 } options_table[] = {
+	{"budget", DSV3_OPTIONS_PROMPT, set_budget},
 	{"cache_scope", EVERYWHERE, set_cache_scope},
-	{"choices", TEXTS, set_choices},
-	{"grammar", TEXTS, set_grammar},
+	{"choices", TEXTS | DSV3_OPTIONS_PROMPT, set_choices},
+	{"grammar", TEXTS | DSV3_OPTIONS_PROMPT, set_grammar},
 	{"instruction", DSV3_OPTIONS_SCORE, set_instruction},
 	{"logprobs", DSV3_OPTIONS_TRY | DSV3_OPTIONS_CHAT | DSV3_OPTIONS_TRY_EXTRACT, set_logprobs},
-	{"max_tokens", DSV3_OPTIONS_ROW, set_max_tokens},
+	{"max_tokens", DSV3_OPTIONS_ROW | DSV3_OPTIONS_PROMPT, set_max_tokens},
 	{"min_p", SAMPLED, set_min_p},
 	{"on_error",
-	 DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_CHAT | DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_ROW | DSV3_OPTIONS_SCORE,
+	 DSV3_OPTIONS_GENERATE | DSV3_OPTIONS_CHAT | DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_ROW |
+		 DSV3_OPTIONS_SCORE | DSV3_OPTIONS_PROMPT,
 	 set_on_error},
 	{"priority", EVERYWHERE, set_priority},
-	{"raw", TEXTS | DSV3_OPTIONS_PIN, set_raw},
-	{"regex", TEXTS, set_regex},
+	{"raw", TEXTS | DSV3_OPTIONS_PIN | DSV3_OPTIONS_PROMPT, set_raw},
+	{"regex", TEXTS | DSV3_OPTIONS_PROMPT, set_regex},
 	{"repetition_penalty", SAMPLED, set_repetition_penalty},
 	{"schema_text", DSV3_OPTIONS_EXTRACT | DSV3_OPTIONS_TRY_EXTRACT, set_schema_text},
-	{"seed", EXTRACTS, set_seed},
-	{"stop", TEXTS | DSV3_OPTIONS_CHAT, set_stop},
-	{"temperature", EXTRACTS, set_temperature},
+	{"seed", EXTRACTS | DSV3_OPTIONS_PROMPT, set_seed},
+	{"stop", TEXTS | DSV3_OPTIONS_CHAT | DSV3_OPTIONS_PROMPT, set_stop},
+	{"temperature", EXTRACTS | DSV3_OPTIONS_PROMPT, set_temperature},
 	{"think", SAMPLED | DSV3_OPTIONS_PIN, set_think},
 	{"timeout_ms", EVERYWHERE, set_timeout_ms},
 	{"tools", DSV3_OPTIONS_CHAT, set_tools},
 	{"top_k", SAMPLED, set_top_k},
 	{"top_p", SAMPLED, set_top_p},
 	{"traceparent", EVERYWHERE, set_traceparent},
-	{"whitespace", EXTRACTS, set_whitespace},
+	{"whitespace", EXTRACTS | DSV3_OPTIONS_PROMPT, set_whitespace},
 };
 
 static void

@@ -9,7 +9,8 @@ SELECT no_plan();
 SELECT has_extension('dsv3');
 SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'dsv3'), dsv3_version(), 'library and extension have one version');
 SELECT ok(NOT (SELECT extrelocatable FROM pg_extension WHERE extname = 'dsv3'), 'not relocatable');
-SELECT is(extconfig, NULL, 'no tables to dump') FROM pg_extension WHERE extname = 'dsv3';
+SELECT is(array_agg(c::regclass::text ORDER BY c::regclass::text), ARRAY['dsv3_prompt', 'dsv3_prompt_version'], 'the tables to dump')
+FROM pg_extension, unnest(extconfig) AS c WHERE extname = 'dsv3';
 
 CREATE TEMP TABLE contract (signature text, returns text, costs_compute boolean, strict boolean, cost real);
 INSERT INTO contract VALUES
@@ -36,6 +37,11 @@ INSERT INTO contract VALUES
 	('dsv3_unpin_prefix(text,text,jsonb)', 'integer', true, false, 10000),
 	('dsv3_cache_reset(text)', 'void', true, true, 10000),
 	('dsv3_warmup()', 'bigint', true, false, 1000000),
+	('dsv3_prompt_create(text,text,text,jsonb,jsonb)', 'integer', true, false, 100),
+	('dsv3_prompt_drop(text,integer)', 'void', true, false, 100),
+	('dsv3_prompt_grant(text,name)', 'void', true, true, 100),
+	('dsv3_prompt_revoke(text,name)', 'void', true, true, 100),
+	('dsv3_run(text,text,integer)', 'text', true, false, 1000000),
 	('dsv3_health()', 'record', false, false, 1),
 	('dsv3_model_info()', 'jsonb', false, false, 1),
 	('dsv3_version()', 'text', false, false, 1),
@@ -46,7 +52,7 @@ INSERT INTO contract VALUES
 SELECT unnest(ARRAY[
        is(CASE WHEN proretset THEN 'SETOF ' ELSE '' END || format_type(prorettype, NULL), c.returns, c.signature || ' returns ' || c.returns),
        is(provolatile::text, CASE WHEN proname = 'dsv3_version' THEN 's' ELSE 'v' END, c.signature || ' is volatile'),
-       is(proparallel::text, CASE WHEN proname = 'dsv3_version' THEN 's' ELSE 'r' END, c.signature || ' is parallel restricted'),
+       is(proparallel::text, CASE WHEN proname = 'dsv3_version' THEN 's' WHEN proname LIKE 'dsv3_prompt_%' THEN 'u' ELSE 'r' END, c.signature || ' is parallel restricted, or unsafe where it writes'),
        is(proisstrict, c.strict, c.signature || ' strictness'),
        is(procost, c.cost, c.signature || ' cost'),
        is(proleakproof, false, c.signature || ' is not leakproof'),
@@ -87,6 +93,11 @@ SELECT is(pg_get_function_arguments(signature::regprocedure), arguments, signatu
 	 'inputs text[], prompt text, system text DEFAULT NULL::text, max_tokens integer DEFAULT NULL::integer, temperature double precision DEFAULT NULL::double precision, seed bigint DEFAULT NULL::bigint, options jsonb DEFAULT ''{}''::jsonb, OUT index integer, OUT ok boolean, OUT value text, OUT sqlstate text, OUT error text, OUT finish_reason text, OUT prompt_tokens integer, OUT cached_tokens integer, OUT output_tokens integer, OUT trace_id uuid, OUT logprobs jsonb'),
 	('dsv3_extract_json_batch(text[],jsonb,text,integer,jsonb)',
 	 'inputs text[], schema jsonb, instruction text DEFAULT NULL::text, max_tokens integer DEFAULT NULL::integer, options jsonb DEFAULT ''{}''::jsonb, OUT index integer, OUT ok boolean, OUT value jsonb, OUT sqlstate text, OUT error text, OUT finish_reason text, OUT prompt_tokens integer, OUT cached_tokens integer, OUT output_tokens integer, OUT trace_id uuid, OUT logprobs jsonb, OUT narrowed boolean'),
+	('dsv3_prompt_create(text,text,text,jsonb,jsonb)',
+	 'name text, template text, system text DEFAULT NULL::text, schema jsonb DEFAULT NULL::jsonb, options jsonb DEFAULT ''{}''::jsonb'),
+	('dsv3_prompt_drop(text,integer)', 'name text, version integer DEFAULT NULL::integer'),
+	('dsv3_prompt_grant(text,name)', 'name text, role name'),
+	('dsv3_run(text,text,integer)', 'name text, input text, version integer DEFAULT NULL::integer'),
 	('dsv3_is_true(text,text,jsonb)', 'input text, statement text, options jsonb DEFAULT ''{}''::jsonb'),
 	('dsv3_score(text,text,jsonb)', 'input text, statement text, options jsonb DEFAULT ''{}''::jsonb'),
 	('dsv3_health()',
@@ -98,7 +109,10 @@ SELECT unnest(ARRAY[
        has_view('public', name, name || ' is a view'),
        ok(has_table_privilege('public', 'public.' || name, 'SELECT'), name || ' is readable by all'),
        isnt(obj_description(('public.' || name)::regclass, 'pg_class'), NULL, name || ' has a comment')])
-FROM (VALUES ('dsv3_activity'::name), ('dsv3_stat_engine')) AS v (name);
+FROM (VALUES ('dsv3_activity'::name), ('dsv3_stat_engine'), ('dsv3_prompts')) AS v (name);
+SELECT columns_are('public', 'dsv3_prompts', ARRAY['name', 'version', 'owner', 'readers', 'template', 'system', 'schema', 'options', 'created_at']);
+SELECT ok(NOT has_table_privilege('public', 'public.dsv3_prompt', 'SELECT'), 'the table of prompts is private');
+SELECT ok(NOT has_table_privilege('public', 'public.dsv3_prompt_version', 'SELECT'), 'the table of their versions is private');
 SELECT columns_are('public', 'dsv3_activity', ARRAY['trace_id', 'pid', 'role', 'database', 'kind', 'state', 'priority', 'prompt', 'prompt_tokens',
 	'output_tokens', 'attempts', 'submitted_at', 'started_at', 'first_token_at', 'traceparent']);
 SELECT columns_are('public', 'dsv3_stat_engine', ARRAY['requests', 'completed', 'failed', 'cancelled', 'nulled', 'resubmitted', 'prompt_tokens',
@@ -114,7 +128,7 @@ SELECT set_eq(
 	$$ SELECT c.relname::text FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid
 	   WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') $$,
-	ARRAY['dsv3_activity', 'dsv3_stat_engine', 'dsv3_stat_kv_cache'], 'the relations of the extension are these');
+	ARRAY['dsv3_activity', 'dsv3_prompt', 'dsv3_prompt_version', 'dsv3_prompts', 'dsv3_stat_engine', 'dsv3_stat_kv_cache'], 'the relations of the extension are these');
 
 -- Settings: each has a description, the context that the documentation says, and nothing that is a path can be set or
 -- read by everyone.

@@ -70,6 +70,9 @@ $node->safe_psql('postgres', q{
 	CREATE TABLE kept (question text, answer text);
 	INSERT INTO kept SELECT 'q', dsv3_generate('q');
 	ALTER ROLE reader SET dsv3.max_tokens = 7;
+	GRANT EXECUTE ON FUNCTION dsv3_run(text, text, int) TO reader;
+	SELECT dsv3_prompt_create('ours', 'first {input}'), dsv3_prompt_create('ours', 'second {input}'), dsv3_prompt_create('code_review', 'ours {input}');
+	SELECT dsv3_prompt_grant('ours', 'reader');
 });
 command_ok([ 'pg_dump', '-d', $node->connstr('postgres'), '-f', $dump ], 'pg_dump');
 like(slurp_file($dump), qr/CREATE EXTENSION IF NOT EXISTS dsv3/, 'the dump creates the extension');
@@ -80,6 +83,9 @@ is($node->safe_psql('restored', 'SELECT * FROM kept'), 'q|Q', 'data');
 is($node->safe_psql('restored', 'SELECT a FROM answers'), 'X', 'view');
 is($node->safe_psql('restored', "SET ROLE reader; SELECT dsv3_generate('granted')"), 'GRANTED', 'grants to roles');
 is($node->psql('restored', "SET ROLE reader; SELECT dsv3_count_tokens('x')"), 3, 'and no others');
+is($node->safe_psql('restored', "SET ROLE reader; SELECT dsv3_run('ours', 'x'), dsv3_run('ours', 'x', 1), dsv3_run('code_review', 'x', 2)"),
+	'SECOND X|FIRST X|OURS X', 'prompts, their versions and grants');
+is($node->safe_psql('restored', "SELECT dsv3_prompt_create('ours', '{input}'), dsv3_prompt_create('code_review', '{input}')"), '3|3', 'versions go on');
 
 # ---- standby ----
 
