@@ -141,6 +141,57 @@ settle_safe(Ctx *ctx, const Lex *lex, const Classes *classes)
 			lex->safe[s] = SAFE_MAX;
 }
 
+/* Does the class lead from a state to a steady one: from between characters to there again, within one nearer to its end? */
+static bool
+is_steady_step(const Lex *lex, int32_t state, int32_t class)
+{
+	int32_t to = lex->rows[(size_t) state * (size_t) lex->ncls + (size_t) class];
+
+	return to >= 0 && lex->steady[to] &&
+		   (lex->mid[to] == 0 || dsv3_lex_char_left(lex->mid[to]) < dsv3_lex_char_left(lex->mid[state]));
+}
+
+static bool
+stays_steady(const Lex *lex, int32_t state)
+{
+	for (int32_t c = 0; c < lex->ncls; c++)
+		if (is_steady_step(lex, state, c))
+			return true;
+	return false;
+}
+
+static void
+settle_steady(Ctx *ctx, Lex *lex)
+{
+	bool again = true;
+
+	lex->steady = dsv3_gr_arena_alloc(&lex->arena, (size_t) lex->n);
+	memset(lex->steady, 1, (size_t) lex->n);
+	while (again)
+	{
+		again = false;
+		for (int32_t s = lex->n - 1; s >= 0; s--)
+			if (lex->steady[s] && !stays_steady(lex, s))
+			{
+				lex->steady[s] = 0;
+				again = true;
+			}
+		gr_work(ctx, (int64_t) lex->n / 16 + 1);
+	}
+	for (int32_t s = 0; s < lex->n; s++)
+		for (int32_t c = 0; c < lex->ncls && lex->steady[s]; c++)
+		{
+			int32_t to = lex->rows[(size_t) s * (size_t) lex->ncls + (size_t) c];
+
+			if (!is_steady_step(lex, s, c) || lex->mid[to] != 0)
+				continue;
+			if (lex->dist[to] > lex->steady_dist)
+				lex->steady_dist = lex->dist[to];
+			if (lex->minlen[to] > lex->steady_minlen)
+				lex->steady_minlen = lex->minlen[to];
+		}
+}
+
 void
 dsv3_lex_freedom(Ctx *ctx, Lex *lex)
 {
@@ -165,6 +216,7 @@ dsv3_lex_freedom(Ctx *ctx, Lex *lex)
 	settle_sets(ctx, lex, classes, lex->free);
 	settle_sets(ctx, lex, classes, lex->calm);
 	settle_safe(ctx, lex, classes);
+	settle_steady(ctx, lex);
 	lex->open = true;
 	for (int32_t s = 0; s < lex->n && lex->open; s++)
 		lex->open = lex->free[s] == KINDS_ALL;

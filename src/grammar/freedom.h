@@ -18,7 +18,10 @@ extern uint16_t dsv3_char_kind(unsigned char first);
 /* One byte of text: the place in a character after it (lex.h: mid), or TEXT_INVALID. */
 extern uint8_t dsv3_text_after(uint8_t mid, unsigned char byte);
 
-/* Fill lex->free, lex->calm, lex->safe and lex->open of a lexeme of escaped text. */
+/*
+ * Fill lex->free, lex->calm, lex->safe and lex->open of a lexeme of escaped text, and lex->steady: the states from which each further
+ * character can be one byte, so that a text of n more characters needs no more than n tokens and the way to an end.
+ */
 extern void dsv3_lex_freedom(Ctx *ctx, Lex *lex);
 
 #endif /* DSV3_GRAMMAR_FREEDOM_H */

@@ -80,7 +80,8 @@ ir_open(Ir *ir, Ctx *ctx, Arena *keep, Dsv3TokenTable *vocab, SchemaDoc *doc, Va
 	ir->lit_strict = dsv3_ir_lit(ir, canonical, 1, true);
 }
 
-/* How far away one token can move the end: at most one piece for every four of its bytes. */
+/* How far away one token can move the end: at most one piece for every four of its bytes. A string's characters may turn from one
+ * token each to six. */
 static void
 find_rise(Dsv3Grammar *g)
 {
@@ -94,6 +95,8 @@ find_rise(Dsv3Grammar *g)
 			rise = alt->cost;
 		if (alt->lex != NULL && alt->lex->n > 0 && alt->lex->maxdist > rise)
 			rise = alt->lex->maxdist;
+		if (alt->smin < COST_INF / 16 && 6 * alt->smin > rise)
+			rise = 6 * alt->smin;
 		for (int32_t p = 0; p < alt->nprops; p++)
 			if (alt->props[p].piece > rise)
 				rise = alt->props[p].piece;

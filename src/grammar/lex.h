@@ -41,9 +41,13 @@ struct Lex
 		free; /* [n] kinds of characters that are never refused from here on (freedom.h); text lexemes in a string */
 	uint16_t *calm; /* [n] likewise, and the text may end after any of them */
 	uint8_t *safe;  /* [n] no text of less than so many bytes is refused from here on; 255: or more */
-	int32_t *card;  /* [n] a lower bound of the number of completions, at most LEX_CARD_MAX */
-	int32_t *cost;  /* [n] tokens of the shortest spelling found; vocab.c fills it */
-	Work made;      /* what making it and its parts took, for those who find it made */
+	uint8_t *
+		steady; /* [n] characters of one byte can follow for ever; in a character: after its end (freedom.h) */
+	int32_t steady_dist; /* the largest dist, and minlen, where such a character ends */
+	int32_t steady_minlen;
+	int32_t *card; /* [n] a lower bound of the number of completions, at most LEX_CARD_MAX */
+	int32_t *cost; /* [n] tokens of the shortest spelling found; vocab.c fills it */
+	Work made;     /* what making it and its parts took, for those who find it made */
 	Work flexible_made;
 	int32_t
 		flexible; /* 1 yes, 0 no, -1 not looked at: every length from minlen up can be reached, from every state */

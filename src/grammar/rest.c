@@ -132,11 +132,15 @@ dsv3_string_cost(Dsv3TokenTable *vocab, const Alt *alt, int32_t state, int32_t l
 	if (need <= lex->minlen[state])
 		return dsv3_vocab_lex_cost(vocab, alt->lex, state, '"');
 	/*
-	 * More characters than the nearest end has. A character is counted as six tokens, what remains of one that has begun
-	 * by the byte: so there is always a byte that brings the number down.
+	 * More characters than the nearest end has. A character is counted as one token where characters of one byte can
+	 * follow for ever, else as six; what remains of one that has begun by the byte: so there is always a byte that brings the
+	 * number down.
 	 */
 	if (need > COST_INF / 16)
 		return COST_INF;
+	if (lex->steady != NULL && lex->steady[state] &&
+		(alt->smax < 0 || alt->smin + lex->steady_minlen <= alt->smax))
+		return need + dsv3_lex_char_left(lex->mid[state]) + lex->steady_dist + 1;
 	return need * 6 + dsv3_lex_char_left(lex->mid[state]) + lex->maxdist + 1;
 }
 

@@ -77,6 +77,12 @@ static const Source sources[] = {
 	 "\"id\",\"x\"],\"additionalProperties\":false},{\"properties\":{\"name\":{\"type\":\"null\"}},"
 	 "\"minProperties\":1}"
 	 "],\"type\":\"object\"}"},
+	/* Some states have characters of one byte to go on with, some have not. */
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":12}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^(a+|é+)$\",\"minLength\":8}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"string\",\"pattern\":\"^(a*|[aé€]*b?)$\",\"minLength\":6,\"maxLength\":9}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[é\\\\u0001]{5,7}$\"}"},
 	{DSV3_GRAMMAR_REGEX, "[^]*"},
 	{DSV3_GRAMMAR_CHOICE, "[\"a\",\"ab\",\"aab\",\"é\"]"},
 	{DSV3_GRAMMAR_REGEX, "(foo|ba+r)\\d{2,3}"},
@@ -214,6 +220,33 @@ budgets_hold_from_the_minimum(void **state)
 		}
 }
 
+/* Where a character can be one byte, a string's minimum is its length and its quotes. */
+static void
+least_of_long_strings(void **state)
+{
+	static const struct
+	{
+		const char *schema;
+		int32_t shortest;
+	} cases[] = {
+		{"{\"type\":\"string\",\"minLength\":10}", 12},
+		{"{\"type\":\"string\",\"minLength\":10,\"maxLength\":10}", 12},
+		{"{\"type\":\"string\",\"minLength\":500,\"maxLength\":501}", 502},
+		{"{\"type\":\"string\",\"pattern\":\"^[a-z]{10,12}$\"}", 12},
+		{"{\"type\":\"string\",\"pattern\":\"^[a-z]+$\",\"minLength\":10}", 12},
+		{"{\"type\":\"string\",\"pattern\":\"^(x+|é+)$\",\"minLength\":10}", 12},
+	};
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		Dsv3Grammar *g = grammar_of(vocab, DSV3_GRAMMAR_JSON_SCHEMA, cases[i].schema, NULL);
+
+		assert_int_equal(dsv3_grammar_shortest(g), cases[i].shortest);
+		dsv3_grammar_free(g);
+	}
+}
+
 static void
 forced_bytes_are_forced(void **state)
 {
@@ -298,9 +331,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(masks_equal_trying_every_token),
-		cmocka_unit_test(budgets_hold_from_the_minimum),
-		cmocka_unit_test(forced_bytes_are_forced),
+		cmocka_unit_test(masks_equal_trying_every_token), cmocka_unit_test(budgets_hold_from_the_minimum),
+		cmocka_unit_test(least_of_long_strings),          cmocka_unit_test(forced_bytes_are_forced),
 		cmocka_unit_test(full_caches_are_emptied),
 	};
 
