@@ -71,19 +71,25 @@ dsv3_ops_find(const char *name, Dsv3Error *err)
 }
 
 void
-dsv3_rope_rotate(float *x, const float *cosine, const float *sine, int n_pairs, bool interleaved)
+dsv3_rope_rotate(float *restrict x, const float *cosine, const float *sine, int n_pairs, bool interleaved)
 {
-	int step = interleaved ? 2 : 1;
-	int apart = interleaved ? 1 : n_pairs;
+	/* a loop for each layout: with a distance that is a constant it is done in vectors */
+	if (interleaved)
+		for (int j = 0; j < n_pairs; j++)
+		{
+			float a = x[2 * j], b = x[2 * j + 1];
 
-	for (int j = 0; j < n_pairs; j++)
-	{
-		float a = x[j * step];
-		float b = x[j * step + apart];
+			x[2 * j] = a * cosine[j] - b * sine[j];
+			x[2 * j + 1] = b * cosine[j] + a * sine[j];
+		}
+	else
+		for (int j = 0; j < n_pairs; j++)
+		{
+			float a = x[j], b = x[j + n_pairs];
 
-		x[j * step] = a * cosine[j] - b * sine[j];
-		x[j * step + apart] = b * cosine[j] + a * sine[j];
-	}
+			x[j] = a * cosine[j] - b * sine[j];
+			x[j + n_pairs] = b * cosine[j] + a * sine[j];
+		}
 }
 
 /* Index of the largest of v whose taken is 0, the lowest of equals; it becomes taken. A NaN in front is chosen only because

@@ -19,6 +19,9 @@ typedef struct I
 	__m256i a, b;
 } I;
 
+/* Half of a V. */
+typedef __m256 P;
+
 #define SET      dsv3_ops_avx2
 #define SET_NAME "avx2"
 
@@ -28,8 +31,9 @@ typedef struct I
 #define DIRECT_M   2
 #define DIRECT_N1  4
 #define DIRECT_N2  3
-#define TILE_M     2
-#define TILE_N     3
+#define PARTS      2
+#define TILE_M     3
+#define TILE_N     4
 #define INT8_M     4
 #define NP_MAX     2
 #define INT8_P1    2
@@ -95,6 +99,36 @@ VFN V
 v_fma(V x, V y, V z)
 {
 	return (V){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+VFN P
+p_load(const float *p)
+{
+	return _mm256_loadu_ps(p);
+}
+/* p in a register: a compiler that loads it again for each use makes loads the limit. */
+VFN P
+p_hold(P p)
+{
+	__asm__("" : "+x"(p));
+	return p;
+}
+VFN P
+p_fma(P x, P y, P z)
+{
+	return _mm256_fmadd_ps(x, y, z);
+}
+VFN P
+p_of(V v, int part)
+{
+	return part ? v.b : v.a;
+}
+VFN void
+p_put(V *v, int part, P p)
+{
+	if (part)
+		v->b = p;
+	else
+		v->a = p;
 }
 VFN V
 v_add(V x, V y)
@@ -169,6 +203,16 @@ VFN __m256
 fold16(V v)
 {
 	return _mm256_add_ps(v.a, v.b);
+}
+/* The largest lane; no NaN. */
+VFN float
+v_largest(V v)
+{
+	__m256 half = _mm256_max_ps(v.a, v.b);
+	__m128 s = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+
+	s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+	return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 VFN float
 v_reduce(V v)

@@ -9,6 +9,7 @@
 
 typedef __m512 V;
 typedef __m512i I;
+typedef __m512 P; /* a whole V */
 
 #define SET      dsv3_ops_avx512
 #define SET_NAME "avx512"
@@ -21,6 +22,7 @@ typedef __m512i I;
 #define DIRECT_N2  8
 #define DIRECT_N3  6
 #define DIRECT_N4  6
+#define PARTS      1
 #define TILE_M     4
 #define TILE_N     6
 #define INT8_M     4
@@ -73,6 +75,35 @@ VFN V
 v_fma(V a, V b, V c)
 {
 	return _mm512_fmadd_ps(a, b, c);
+}
+VFN P
+p_load(const float *p)
+{
+	return _mm512_loadu_ps(p);
+}
+/* p in a register: a compiler that loads it again for each use makes loads the limit. */
+VFN P
+p_hold(P p)
+{
+	__asm__("" : "+v"(p));
+	return p;
+}
+VFN P
+p_fma(P a, P b, P c)
+{
+	return _mm512_fmadd_ps(a, b, c);
+}
+VFN P
+p_of(V v, int part)
+{
+	(void) part;
+	return v;
+}
+VFN void
+p_put(V *v, int part, P p)
+{
+	(void) part;
+	*v = p;
 }
 VFN V
 v_add(V a, V b)
@@ -140,6 +171,12 @@ fold16(V v)
 
 #include "kernels/fold8.h"
 
+/* The largest lane; no NaN. */
+VFN float
+v_largest(V v)
+{
+	return _mm512_reduce_max_ps(v);
+}
 VFN float
 v_reduce(V v)
 {

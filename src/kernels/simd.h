@@ -9,7 +9,8 @@
  * Three kinds of product:
  *	- few rows (up to DIRECT_M at a time): weights are decoded in registers and used at once; every byte of the matrix is
  *	  read once per DIRECT_M rows. This is the decode path, bound by memory, hence the prefetches.
- *	- many rows: a few matrix rows are decoded into a buffer in the first-level cache and used for up to BLOCK_M input rows.
+ *	- many rows: a few matrix rows are decoded into a buffer in the first-level cache and used for many input rows
+ *	  (simd_block.h).
  *	- transposed (matmul_t and attention's P V): lanes are columns, rows are accumulated one after another.
  */
 #include <math.h>
@@ -24,9 +25,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-#define BLOCK_M 64
-#define BLOCK_K 1024
-#define PASS_N  48 /* whole panels, whole tiles */
+#define PASS_N 48 /* whole panels, whole tiles */
 
 #define STREAMS      4
 #define STREAM_BYTES ((size_t) 160 << 10)
@@ -351,88 +350,7 @@ matmul_direct_fp8(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1,
 	matmul_direct(DSV3_TYPE_FP8, w, x, m, n0, n1, y, ldy);
 }
 
-/* One tile of the buffered product: MR input rows, TILE_N decoded matrix rows in buffer, columns k0..k0+count-1. */
-INLINE void
-block_tile(int MR, int NR, const float *buffer, size_t buffer_row, const float *const *x, int count,
-		   bool first, bool last, V *saved, float *y, int64_t ldy)
-{
-	V acc[MR_MAX * NR_MAX];
-
-	UNROLL
-	for (int i = 0; i < MR * NR; i++)
-		acc[i] = first ? v_zero() : saved[i];
-	dot_tile(DSV3_TYPE_F32, MR, NR, (const uint8_t *) buffer, buffer_row * sizeof(float), x, count, NULL,
-			 false, acc);
-	if (last)
-	{
-		UNROLL
-		for (int i = 0; i < MR; i++)
-			reduce_row(NR, acc + i * NR, y + i * ldy);
-	}
-	else
-	{
-		UNROLL
-		for (int i = 0; i < MR * NR; i++)
-			saved[i] = acc[i];
-	}
-}
-
-/*
- * Many rows: for up to BLOCK_M input rows and NR matrix rows, walk the columns in pieces of BLOCK_K, decoding each piece of
- * the matrix once; unfinished lanes wait in `saved`.
- */
-INLINE void
-matmul_block(int NR, const Dsv3Weight *w, const Dsv3Rows *x, int m, int n, float *y, int64_t ldy)
-{
-	float buffer[NR_MAX * BLOCK_K] __attribute__((aligned(64)));
-	V saved[BLOCK_M * NR_MAX];
-
-	for (int k0 = 0; k0 < w->in; k0 += BLOCK_K)
-	{
-		int count = w->in - k0 < BLOCK_K ? w->in - k0 : BLOCK_K;
-		bool first = k0 == 0;
-		bool last = k0 + count == w->in;
-		int i = 0;
-
-		for (int r = 0; r < NR; r++)
-			decode_span(w, n + r, k0, count, buffer + r * BLOCK_K);
-		for (; i < m; i += TILE_M)
-		{
-			const float *xr[TILE_M];
-			int rows = m - i < TILE_M ? m - i : TILE_M;
-
-			for (int j = 0; j < rows; j++)
-				xr[j] = input_row(x, i + j) + k0;
-			if (rows == TILE_M)
-				block_tile(TILE_M, NR, buffer, BLOCK_K, xr, count, first, last, saved + i * NR, y + i * ldy,
-						   ldy);
-			else
-				for (int j = 0; j < rows; j++)
-					block_tile(1, NR, buffer, BLOCK_K, xr + j, count, first, last, saved + (i + j) * NR,
-							   y + (i + j) * ldy, ldy);
-		}
-	}
-}
-
-static void
-matmul_blocks(const Dsv3Weight *w, const Dsv3Rows *x, int m, int n0, int n1, float *y, int64_t ldy)
-{
-	for (int i = 0; i < m; i += BLOCK_M)
-	{
-		int rows = m - i < BLOCK_M ? m - i : BLOCK_M;
-		Dsv3Rows part = *x;
-		int n = n0;
-
-		if (x->index)
-			part.index = x->index + i;
-		else
-			part.data = x->data + i * x->stride;
-		for (; n + TILE_N <= n1; n += TILE_N)
-			matmul_block(TILE_N, w, &part, rows, n, y + i * ldy + (n - n0), ldy);
-		for (; n < n1; n++)
-			matmul_block(1, w, &part, rows, n, y + i * ldy + (n - n0), ldy);
-	}
-}
+#include "kernels/simd_block.h"
 
 /*
  * 8-bit groups: MR input rows, NP panels side by side (each its own memory stream). The int32 sums of a group are exact, so
@@ -683,43 +601,37 @@ column_tile_update(Dsv3Type type, int MR, int NV, const uint8_t *w, size_t row_b
 	}
 }
 
-/* All columns 0..n-1 (n at most 128 for FP8) of m rows. */
+/* All columns 0..n-1 of m rows, a strip of columns for all rows at a time. */
 INLINE void
 columns(Dsv3Type type, const uint8_t *w, size_t row_bytes, int n_rows, V scale, const float *x, int64_t ldx,
 		int m, int n, const float *by, float *y, int64_t ldy)
 {
 	size_t size = element_size(type);
+	int c = 0;
 
-	for (int i = 0; i < m;)
-	{
-		int c = 0;
-		bool full = m - i >= COLUMN_M;
-
-#define COLUMN_STEP(MR, NV, tail)                                                                            \
+#define COLUMN_TILE(MR, NV, tail)                                                                            \
 	column_tile_update(type, MR, NV, w + (size_t) c * size, row_bytes, n_rows, scale, x + i * ldx, ldx,      \
 					   tail, by ? by + i : NULL, y + i * ldy + c, ldy)
-		/* one row alone: wider, so that enough sums are under way at once */
-		for (; !full && c + 32 * NV_MAX <= n; c += 32 * NV_MAX)
-			COLUMN_STEP(1, 2 * NV_MAX, 16);
-		for (; c + 16 * NV_MAX <= n; c += 16 * NV_MAX)
-		{
-			if (full)
-				COLUMN_STEP(COLUMN_M, NV_MAX, 16);
-			else
-				COLUMN_STEP(1, NV_MAX, 16);
-		}
-		for (; c < n; c += 16)
-		{
-			int tail = n - c < 16 ? n - c : 16;
-
-			if (full)
-				COLUMN_STEP(COLUMN_M, 1, tail);
-			else
-				COLUMN_STEP(1, 1, tail);
-		}
-#undef COLUMN_STEP
-		i += full ? COLUMN_M : 1;
+#define COLUMN_STRIP(NV, tail)                                                                               \
+	{                                                                                                        \
+		int i = 0;                                                                                           \
+                                                                                                             \
+		for (; i + COLUMN_M <= m; i += COLUMN_M)                                                             \
+			COLUMN_TILE(COLUMN_M, NV, tail);                                                                 \
+		for (; i < m; i++)                                                                                   \
+			COLUMN_TILE(1, NV, tail);                                                                        \
 	}
+	/* few rows: wider, so that enough sums are under way at once */
+	if (m < COLUMN_M)
+		for (; c + 32 * NV_MAX <= n; c += 32 * NV_MAX)
+			for (int i = 0; i < m; i++)
+				COLUMN_TILE(1, 2 * NV_MAX, 16);
+	for (; c + 16 * NV_MAX <= n; c += 16 * NV_MAX)
+		COLUMN_STRIP(NV_MAX, 16)
+	for (; c < n; c += 16)
+		COLUMN_STRIP(1, n - c < 16 ? n - c : 16)
+#undef COLUMN_STRIP
+#undef COLUMN_TILE
 }
 
 static void
@@ -729,8 +641,8 @@ columns_f32(const uint8_t *w, size_t row_bytes, int n_rows, const float *x, int6
 	columns(DSV3_TYPE_F32, w, row_bytes, n_rows, v_set1(1.0f), x, ldx, m, n, by, y, ldy);
 }
 
-/* A matrix of another type is decoded a row piece at a time, then treated as F32: the pieces are few and small (one
- * head's key rows), and the decoding is shared by all input rows. */
+/* With many input rows, and of FP8 always, a piece of the matrix is decoded first and then treated as F32: decoding is shared
+ * by all input rows. */
 static void
 set_matmul_t(const Dsv3Weight *w, int row0, int n_rows, const float *x, int64_t ldx, int m, float *y,
 			 int64_t ldy)
@@ -740,16 +652,16 @@ set_matmul_t(const Dsv3Weight *w, int row0, int n_rows, const float *x, int64_t 
 
 	if (w->type == DSV3_TYPE_F32)
 		columns(DSV3_TYPE_F32, p, row_bytes, n_rows, v_set1(1.0f), x, ldx, m, w->in, NULL, y, ldy);
-	else if (w->type == DSV3_TYPE_BF16)
+	else if (w->type == DSV3_TYPE_BF16 && m < COLUMN_M * 3)
 		columns(DSV3_TYPE_BF16, p, row_bytes, n_rows, v_set1(1.0f), x, ldx, m, w->in, NULL, y, ldy);
-	else if (w->type == DSV3_TYPE_F16)
+	else if (w->type == DSV3_TYPE_F16 && m < COLUMN_M * 3)
 		columns(DSV3_TYPE_F16, p, row_bytes, n_rows, v_set1(1.0f), x, ldx, m, w->in, NULL, y, ldy);
 	else
 	{
 		float buffer[64 * 128] __attribute__((aligned(64)));
-		float one[BLOCK_M];
+		float one[64];
 
-		for (int i = 0; i < BLOCK_M; i++)
+		for (int i = 0; i < 64; i++)
 			one[i] = 1.0f;
 		for (int c = 0; c < w->in; c += 128)
 		{
@@ -761,9 +673,9 @@ set_matmul_t(const Dsv3Weight *w, int row0, int n_rows, const float *x, int64_t 
 
 				for (int j = 0; j < count; j++)
 					decode_span(w, row0 + r + j, c, n, buffer + j * 128);
-				for (int i = 0; i < m; i += BLOCK_M)
+				for (int i = 0; i < m; i += 64)
 					columns_f32((const uint8_t *) buffer, 128 * sizeof(float), count, x + i * ldx + r, ldx,
-								m - i < BLOCK_M ? m - i : BLOCK_M, n, r ? one : NULL, y + i * ldy + c, ldy);
+								m - i < 64 ? m - i : 64, n, r ? one : NULL, y + i * ldy + c, ldy);
 			}
 		}
 	}
@@ -953,7 +865,7 @@ set_softmax(const float *x, int n, float *y)
 }
 
 /* Attention over one block, at most ATTEND_Q queries at a time so that scores stay on the stack. */
-#define ATTEND_Q 32
+#define ATTEND_Q 48
 
 static void
 attend_part(const Dsv3Attend *a, int i0, int n_queries)
@@ -961,6 +873,7 @@ attend_part(const Dsv3Attend *a, int i0, int n_queries)
 	float p[ATTEND_Q * DSV3_ATTEND_MAX] __attribute__((aligned(64)));
 	float correction[ATTEND_Q];
 	const int32_t *visible = a->visible + i0;
+	const Dsv3Rows q = {.data = a->q + i0 * a->q_stride, .stride = a->q_stride};
 	int longest = 0;
 
 	for (int i = 0; i < n_queries; i++)
@@ -968,41 +881,12 @@ attend_part(const Dsv3Attend *a, int i0, int n_queries)
 	if (longest == 0)
 		return;
 
-	/* scores of all queries against the longest visible part; what a query may not see is computed and not used */
-	for (int i = 0; i < n_queries; i += DIRECT_M)
-	{
-		int rows = n_queries - i < DIRECT_M ? n_queries - i : DIRECT_M;
-		const float *q[MR_MAX];
-		size_t key_bytes = (size_t) a->key_stride * sizeof(float);
-		int t = 0;
-
-		for (int j = 0; j < rows; j++)
-			q[j] = a->q + (i0 + i + j) * a->q_stride;
-#define SCORE_LOOP(MR, NR)                                                                                   \
-	for (; t + (NR) <= longest; t += (NR))                                                                   \
-		direct_tile(DSV3_TYPE_F32, MR, NR, (const uint8_t *) (a->keys + t * a->key_stride), key_bytes, q,    \
-					a->width, NULL, 0, p + i * DSV3_ATTEND_MAX + t, DSV3_ATTEND_MAX);
-		if (rows == DIRECT_M)
-		{
-			SCORE_LOOP(DIRECT_M, TILE_N)
-			SCORE_LOOP(DIRECT_M, 1)
-		}
-		else
-			for (int j = 0; j < rows; j++)
-			{
-				const float *const one[1] = {q[j]};
-
-				for (t = 0; t + DIRECT_N1 <= longest; t += DIRECT_N1)
-					direct_tile(DSV3_TYPE_F32, 1, DIRECT_N1, (const uint8_t *) (a->keys + t * a->key_stride),
-								key_bytes, one, a->width, NULL, 0, p + (i + j) * DSV3_ATTEND_MAX + t,
-								DSV3_ATTEND_MAX);
-				for (; t < longest; t++)
-					direct_tile(DSV3_TYPE_F32, 1, 1, (const uint8_t *) (a->keys + t * a->key_stride),
-								key_bytes, one, a->width, NULL, 0, p + (i + j) * DSV3_ATTEND_MAX + t,
-								DSV3_ATTEND_MAX);
-			}
-#undef SCORE_LOOP
-	}
+	/* scores of all queries against the longest visible part, some keys at a time; what a query may not see is computed and
+	 * not used */
+	for (int t = 0; t < longest; t += BLOCK_N)
+		dots_all(&q, n_queries, 0, a->width, a->keys + t * a->key_stride, a->key_stride,
+				 longest - t < BLOCK_N ? longest - t : BLOCK_N, (Piece){.first = true, .last = true}, p + t,
+				 DSV3_ATTEND_MAX);
 
 	for (int i = 0; i < n_queries; i++)
 	{
@@ -1012,13 +896,22 @@ attend_part(const Dsv3Attend *a, int i0, int n_queries)
 
 		if (visible[i] == 0)
 			continue;
-		for (int t = 0; t < visible[i]; t++)
+		if (visible[i] == DSV3_ATTEND_MAX)
 		{
-			s[t] *= a->scale;
-			largest = s[t] > largest ? s[t] : largest;
+			v_store(s, v_mul(v_load(s), v_set1(a->scale)));
+			v_store(s + 16, v_mul(v_load(s + 16), v_set1(a->scale)));
+			largest = v_largest(v_max(v_load(s), v_max(v_load(s + 16), v_set1(largest))));
 		}
-		for (int t = visible[i]; t < DSV3_ATTEND_MAX; t++)
-			s[t] = 0.0f;
+		else
+		{
+			for (int t = 0; t < visible[i]; t++)
+			{
+				s[t] *= a->scale;
+				largest = s[t] > largest ? s[t] : largest;
+			}
+			for (int t = visible[i]; t < DSV3_ATTEND_MAX; t++)
+				s[t] = 0.0f;
+		}
 		shift = v_set1(largest);
 		lo = v_exp(v_sub(v_load(s), shift));
 		hi = v_exp(v_sub(v_load(s + 16), shift));

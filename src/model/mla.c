@@ -23,7 +23,7 @@
 
 #include "model/impl.h"
 
-#define PAIR_TILE 32 /* (row, head) pairs that share one pass over the cache */
+#define PAIR_TILE 48 /* (row, head) pairs that share one pass over the cache */
 #define ROW_CHUNK 64 /* rows of one head in an absorbing product */
 
 _Static_assert(DSV3_KV_BLOCK <= DSV3_ATTEND_MAX, "a cache block is one attention block");
@@ -272,7 +272,7 @@ absorbed(Mla *mla, int n_segments)
 	mla->tile = pairs >= (int64_t) threads * 2 * PAIR_TILE
 					? PAIR_TILE
 					: (int) ((pairs + threads * 2 - 1) / (threads * 2));
-	mla->tile = (mla->tile + 3) / 4 * 4;
+	mla->tile = (mla->tile + 2) / 3 * 3;
 
 	dsv3_pool_run(pool, slices, absorb_slice, mla);
 	dsv3_pool_run(pool, make_parts(mla, n_segments), attend_slice, mla);
