@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/determinism.h"
 #include "cli/kernel_bench.h"
 #include "cli/memory_read.h"
 #include "cli/options.h"
@@ -54,6 +55,7 @@ print_help(void)
 	printf("Measure decode and prefill speed and this machine's memory bandwidth, in one run.\n\n"
 		   "Usage: dsv3 bench MODEL [OPTIONS]\n"
 		   "       dsv3 bench kernels [OPTIONS]    operations per cycle of the matrix products\n"
+		   "       dsv3 bench determinism MODEL    the same answers in random company, see its --help\n"
 		   "       dsv3 bench grammar MODEL DIR    times of structured output, see dsv3 schema\n\n"
 		   "  --prompt N       tokens before decoding, and of a prefill (default 256)\n"
 		   "  --rounds N       rounds of three windows (default 7)\n"
@@ -239,6 +241,8 @@ dsv3_cmd_bench(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "grammar") == 0)
 		return dsv3_schema_bench(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "determinism") == 0)
+		return dsv3_determinism_bench(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "kernels") == 0)
 		return dsv3_kernel_bench(argc - 1, argv + 1);
 	optind = 1;

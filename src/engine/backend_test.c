@@ -32,7 +32,8 @@
  * a step), open_ms=N (opening), open_error=TEXT (opening fails with it), think=0|1|2 (what "auto" means; 2: it is the model's to
  * open the thinking part), template=none (raw
  * prompts only), kv_position_bytes=N (64, 4 at least), garble=0|1 (the decoder turns "}" and digits into "?": what a defect below the
- * grammar looks like).
+ * grammar looks like), wobble=0|1 (logits depend on how many sequences share the step, in their last digits: what a sum whose order
+ * depends on the batch looks like).
  */
 #include "engine/backend.h"
 
@@ -73,6 +74,7 @@ typedef struct TestBackend
 	long think;
 	long kv_position_bytes;
 	long garble;
+	long wobble;
 	bool no_template;
 	char open_error[256];
 	char *
@@ -415,6 +417,8 @@ test_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logi
 			float row[T_ROWS];
 
 			fill_logits(test->history, p + 1, row);
+			if (test->wobble)
+				row['a'] += 1e-6f * (float) n_seqs;
 			if (picked && picked->n > 0)
 			{
 				for (int id = 0; id < picked->n; id++)
@@ -711,6 +715,7 @@ set_option(TestBackend *test, const char *name, const char *value, Dsv3Error *er
 		{"open_ms", &test->open_ms, 0, 3600000},
 		{"think", &test->think, 0, 2},
 		{"garble", &test->garble, 0, 1},
+		{"wobble", &test->wobble, 0, 1},
 		{"kv_position_bytes", &test->kv_position_bytes, 4, 1 << 24},
 	};
 

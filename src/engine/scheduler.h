@@ -93,6 +93,10 @@ typedef enum Dsv3StepResult
 /* One turn: take what arrived, drop what is cancelled or expired, admit, compute, deliver. */
 extern Dsv3StepResult dsv3_scheduler_step(Dsv3Scheduler *scheduler);
 
+/* From now on a step takes so many prompt tokens (1 to 4096), whatever the speed; 0: as many as step_ms allows, again. Answers do not
+ * depend on it, which is what it is for. Called by the running thread between two steps. */
+extern void dsv3_scheduler_fix_budget(Dsv3Scheduler *scheduler, int tokens);
+
 /* Turn until dsv3_scheduler_stop; sleeps when there is nothing to do. */
 extern void dsv3_scheduler_run(Dsv3Scheduler *scheduler);
 extern void dsv3_scheduler_stop(Dsv3Scheduler *scheduler);

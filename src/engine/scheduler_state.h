@@ -97,6 +97,7 @@ struct Dsv3Scheduler
 	uint64_t admissions;
 	uint64_t arrivals;
 	double budget;    /* prompt tokens of a step */
+	int fixed_budget; /* these instead; 0: none */
 	double decode_us; /* running mean of steps without prompts */
 
 	Dsv3Sampler sampler;

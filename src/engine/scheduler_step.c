@@ -123,7 +123,9 @@ dsv3_build_step(Dsv3Scheduler *scheduler, size_t *n_prefill, bool *budget_used)
 {
 	int n_step = 0;
 	int n_prompts;
-	size_t budget = (size_t) scheduler->budget;
+	size_t budget =
+		scheduler->fixed_budget > 0 ? (size_t) scheduler->fixed_budget : (size_t) scheduler->budget;
+	size_t least = scheduler->fixed_budget > 0 ? 1 : MIN_BUDGET;
 	size_t scored_left = SIZE_MAX; /* a decoded token's row is always there */
 
 	for (int i = 0; i < scheduler->n_batch; i++)
@@ -154,8 +156,8 @@ dsv3_build_step(Dsv3Scheduler *scheduler, size_t *n_prefill, bool *budget_used)
 		size_t share = budget / (size_t) (n_prompts - i);
 		size_t added;
 
-		if (share < MIN_BUDGET)
-			share = budget < MIN_BUDGET ? budget : MIN_BUDGET;
+		if (share < least)
+			share = budget < least ? budget : least;
 		added = add_to_step(scheduler, n_step, job, share, &scored_left);
 		*budget_used = *budget_used || missing(job->seq) >= share;
 		*n_prefill += added;
@@ -213,6 +215,12 @@ adapt_budget(Dsv3Scheduler *scheduler, uint64_t step_us, bool with_decoding, boo
 	if (scheduler->budget > MAX_BUDGET)
 		scheduler->budget = MAX_BUDGET;
 	atomic_store(&scheduler->stat_budget, (int) scheduler->budget);
+}
+
+void
+dsv3_scheduler_fix_budget(Dsv3Scheduler *scheduler, int tokens)
+{
+	scheduler->fixed_budget = tokens;
 }
 
 /* Rows of whole logits that a part of the step makes. */

@@ -242,6 +242,41 @@ test_bench_kernels(void **state)
 	assert_contains(out, "by rows:");
 }
 
+/* Random mixes of requests on the test model, on a checkpoint, and on a model whose logits depend on the batch, which must be
+ * found out. */
+static void
+test_bench_determinism(void **state)
+{
+	(void) state;
+	assert_int_equal(dsv3("bench", "determinism", "--help", NULL), 0);
+	assert_contains(out, "Usage: dsv3 bench determinism");
+	assert_int_equal(dsv3("bench", "determinism", NULL), 2);
+	assert_int_equal(dsv3("bench", "determinism", "test:", "--mixes", "0", NULL), 2);
+	assert_int_equal(dsv3("bench", "determinism", "test:", "--seed", "x", NULL), 2);
+	assert_int_equal(dsv3("bench", "determinism", "test:open_error=no", NULL), 1);
+	assert_int_equal(dsv3("bench", "determinism", "test:", "--mixes", "60", "--seed", "2", NULL), 0);
+	assert_contains(out, " 0 different");
+	/* A mix that restarts, preempts, or reads from disk nowhere would show little. */
+	assert_null(strstr(out, " 0 restarts"));
+	assert_null(strstr(out, " 0 preemptions"));
+	assert_null(strstr(out, " 0 requests cancelled"));
+	assert_null(strstr(out, "\n0 prompt tokens"));
+	assert_null(strstr(out, " 0 blocks read"));
+	assert_int_equal(dsv3("bench", "determinism", "test:wobble=1", "--mixes", "10", NULL), 1);
+	assert_contains(out, "the log-probabilities of request");
+	if (access("build/tiny-model/config.json", R_OK) != 0)
+	{
+		assert_null(getenv("CI"));
+		print_message("no build/tiny-model: make tiny-model\n");
+		skip();
+	}
+	assert_int_equal(dsv3("bench", "determinism", "build/tiny-model", "--mixes", "24", NULL), 0);
+	assert_contains(out, " 0 different");
+	assert_int_equal(
+		dsv3("bench", "determinism", "build/tiny-model", "--weights", "int4", "--mixes", "6", NULL), 0);
+	assert_contains(out, " 0 different");
+}
+
 /* Against the logits of the same ids, and pieces that do not see each other. */
 static void
 test_perplexity(void **state)
@@ -373,7 +408,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_logits_usage),
 		cmocka_unit_test(test_logits),        cmocka_unit_test(test_bench),
 		cmocka_unit_test(test_bench_kernels), cmocka_unit_test(test_perplexity),
-		cmocka_unit_test(test_pack_rules),
+		cmocka_unit_test(test_pack_rules),    cmocka_unit_test(test_bench_determinism),
 	};
 	char *copy = strdup(argv[0]);
 	int failed;
