@@ -248,9 +248,12 @@ SPECS = [
                             "v_head_dim": 11, "moe_intermediate_size": 13, "tie_word_embeddings": True,
                             "rope_scaling": {"type": "linear", "factor": 3.0}},
          store="F32", layout={"v5", "fused"}, length=40),
-    dict(name="mtp", covers="a draft layer present and left alone", config={"num_nextn_predict_layers": 1,
-                                                                            "torch_dtype": "bfloat16"},
+    dict(name="mtp", covers="a draft layer, which the model leaves alone", config={"num_nextn_predict_layers": 1,
+                                                                                   "torch_dtype": "bfloat16"},
          store=bf16_with_f32_bias, layout={"mtp"}, length=40),
+    dict(name="mtp-own", covers="a draft layer with an embedding and an output matrix of its own, no query rank, YaRN, F32",
+         config={"num_nextn_predict_layers": 1, "q_lora_rank": None, "rope_scaling": yarn()},
+         store="F32", layout={"mtp", "own"}, length=100),
     dict(name="kimi-k2", covers="model_type kimi_k2, FP8, betas 1 and 1, more experts, one group, one dense layer",
          config={**WIDE, **FP8, "model_type": "kimi_k2", "n_routed_experts": 24, "moe_intermediate_size": 40,
                  "num_experts_per_tok": 8, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
@@ -344,9 +347,10 @@ def wide_tensors(spec):
             norm(layer + "enorm", hidden)
             norm(layer + "hnorm", hidden)
             matrix(layer + "eh_proj", hidden, 2 * hidden)
-            add(layer + "embed_tokens.weight", draw("embed", (vocab, hidden)))
+            own = "own " if "own" in spec["layout"] else ""
+            add(layer + "embed_tokens.weight", draw(own + "embed", (vocab, hidden)))
             norm(layer + "shared_head.norm", hidden)
-            add(layer + "shared_head.head.weight", draw("head", (vocab, hidden)) * 1.5 / math.sqrt(hidden))
+            add(layer + "shared_head.head.weight", draw(own + "head", (vocab, hidden)) * 1.5 / math.sqrt(hidden))
         norm(layer + "input_layernorm", hidden)
         norm(layer + "post_attention_layernorm", hidden)
         attention = layer + "self_attn."
@@ -417,14 +421,15 @@ def fuse_experts(stored, config):
     return fused
 
 
-def oracle_tensors(spec):
-    """What the stored tensors mean, in float32 and in the published names without draft layers and buffers: the
-    oracle's input where transformers cannot or should not read the files as they are."""
+def oracle_tensors(spec, draft=False):
+    """What the stored tensors mean, in float32 and in the published names without buffers, and without draft layers unless
+    asked for: the oracle's input where transformers cannot or should not read the files as they are."""
     layers = base_config(spec)["num_hidden_layers"]
     stored = stored_tensors(spec)
     meant = {}
     for name, tensor in stored.items():
-        if name.endswith("_scale_inv") or name.endswith("inv_freq") or name.startswith("model.layers.%d." % layers):
+        if name.endswith("_scale_inv") or name.endswith("inv_freq") or (
+                not draft and name.startswith("model.layers.%d." % layers)):
             continue
         if tensor.dtype == "F8_E4M3":
             meant[name] = Tensor("F32", fp8_dequantise(tensor, stored[name + "_scale_inv"]))

@@ -7,6 +7,8 @@ Writes, under test/fixtures/oracle/,
                  float64 activations)
   NAME.npy       float32 [positions compared, vocabulary]
   NAME.top.npy   float32 [all positions, 2]: the best id and its lead over the second
+  NAME.drafts.npy         float32 [positions - 1, vocabulary]: of a checkpoint with a draft layer, what the layer says from
+                          position 1 on; with NAME.drafts-before.npy for hidden states taken before the final norm
 
 Where transformers cannot read a checkpoint as the engine does (FP8, a draft layer, model_type kimi_k2) it is given
 what the checkpoint means: the same numbers in F32 under the published names.
@@ -149,6 +151,66 @@ def run_wide(model, ids, stepwise=False):
         return run(wide, ids, stepwise)
 
 
+def draft_layer(spec, work, model):
+    """The draft layer of transformers with the checkpoint's weights. Its decoder layer is loaded as the last one of a model that
+    is one layer longer, so that transformers itself finds names and fuses experts."""
+    from transformers.modeling_layers import MtpModel
+    config = base_config(spec)
+    layer = config["num_hidden_layers"]
+    tensors = oracle_tensors(spec, draft=True)
+    prefix = "model.layers.%d." % layer
+    own = {name[len(prefix):]: torch.from_numpy(np.array(tensors.pop(name).raw)) for name in list(tensors)
+           if name.startswith(prefix) and name[len(prefix):].split(".")[0] in
+           ("enorm", "hnorm", "eh_proj", "embed_tokens", "shared_head")}
+    place = os.path.join(work, spec["name"] + ".longer")
+    os.makedirs(place, exist_ok=True)
+    write_safetensors(os.path.join(place, "model.safetensors"), tensors, {"format": "pt"})
+    write_json(os.path.join(place, "config.json"), dict(config, torch_dtype="float32", num_nextn_predict_layers=0,
+                                                        num_hidden_layers=layer + 1))
+    longer = load_model(place)[0]
+    model.config.num_mtp_layers = 1
+    drafts = MtpModel(model, 1).eval()
+    with torch.no_grad():
+        block = drafts.layers[0]
+        block.mtp_block.load_state_dict(longer.model.layers[layer].state_dict())
+        block.enorm.weight.copy_(own["enorm.weight"])
+        block.hnorm.weight.copy_(own["hnorm.weight"])
+        block.eh_proj.weight.copy_(own["eh_proj.weight"])
+        block.post_norm.weight.copy_(own["shared_head.norm.weight"])
+    drafts.embed_tokens = torch.nn.Embedding.from_pretrained(own["embed_tokens.weight"])
+    drafts.shared_head = torch.nn.Linear(1, 1, bias=False)
+    drafts.shared_head.weight = torch.nn.Parameter(own["shared_head.head.weight"], requires_grad=False)
+    return drafts
+
+
+def run_drafts(model, drafts, ids, before_norm):
+    """The draft layer's logits at positions 1 and on."""
+    states = {}
+
+    def keep(module, inputs, output):
+        states["before"], states["after"] = inputs[0], output
+
+    handle = model.model.norm.register_forward_hook(keep)
+    with torch.inference_mode():
+        model(torch.tensor([ids]), use_cache=False)
+        handle.remove()
+        hidden = states["before" if before_norm else "after"][:, :-1]
+        out = drafts.forward_layer(0, hidden, torch.arange(1, len(ids))[None], None,
+                                   input_ids=torch.tensor([ids[1:]]))
+        return drafts._project_to_logits(out)[0].to(torch.float64).numpy()
+
+
+def draft_goldens(spec, work, model, config, ids):
+    """-> the goldens of both input forms, and how clear the router's choices were."""
+    drafts = draft_layer(spec, work, model)
+    watch = RouterWatch(drafts, config)
+    rows = {name: run_drafts(model, drafts, ids, name == "drafts-before") for name in ("drafts", "drafts-before")}
+    watch.stop()
+    if not nmse(rows["drafts-before"], rows["drafts"]).max() > VISIBLE:
+        raise SystemExit("oracle: %s: the input of the draft layer makes no difference" % spec["name"])
+    return {name: row.astype(np.float32) for name, row in rows.items()}, watch.least
+
+
 def run_wrong(place, changes, ids, stepwise):
     """The logits of a wrong configuration, or of a right one with one of the MISTAKES."""
     model = load_model(place)[0]
@@ -170,7 +232,7 @@ def nmse(values, truth):
 
 
 def golden(spec, work):
-    """-> (index entry, rows, top)"""
+    """-> (index entry, rows, top, goldens of drafts by name)"""
     name, length = spec["name"], spec["length"]
     config = base_config(spec)
     ties, stepwise = name == "router-ties", spec.get("stepwise", False)
@@ -191,7 +253,10 @@ def golden(spec, work):
             watch = RouterWatch(model, config)
             logits = run(model, ids, stepwise)
             watch.stop()
-            if ties or watch.least >= wanted:
+            drafts, drafts_clear = {}, np.inf
+            if "mtp" in spec.get("layout", ()):
+                drafts, drafts_clear = draft_goldens(spec, work, model, config, ids)
+            if ties or min(watch.least, drafts_clear) >= wanted:
                 break
         else:
             raise SystemExit("oracle: %s: no ids with clear router choices" % name)
@@ -212,10 +277,10 @@ def golden(spec, work):
     entry = {"ids_seed": seed, "length": length, "positions": positions, "digest": digest,
              "router_clear": float("%.3g" % watch.least) if np.isfinite(watch.least) else None, "noise": float("%.2g" % noise),
              "wrong": [float("%.2g" % error) for error in seen]}
-    return entry, logits[positions].astype(np.float32), top
+    return entry, logits[positions].astype(np.float32), top, drafts
 
 
-def check(name, entry, rows, top, old):
+def check(name, entry, rows, top, drafts, old):
     """Does a golden of before say the same?"""
     known = old["checkpoints"].get(name)
     if known is None:
@@ -228,6 +293,11 @@ def check(name, entry, rows, top, old):
     moved = int(((old_top[:, 0] != top[:, 0]) & (old_top[:, 1] > 1e-4)).sum())
     if error > NOISE_LIMIT or moved:
         return "error %.1e, %d best ids moved" % (error, moved)
+    for kind, row in drafts.items():
+        known = np.load(os.path.join(GOLDENS, "%s.%s.npy" % (name, kind))).astype(np.float64)
+        error = float(nmse(row.astype(np.float64), known).max())
+        if error > NOISE_LIMIT:
+            return "%s: error %.1e" % (kind, error)
     return None
 
 
@@ -248,17 +318,19 @@ def main():
     with tempfile.TemporaryDirectory(prefix="dsv3-oracle-") as work:
         for spec in specs:
             name = spec["name"]
-            entry, rows, top = golden(spec, work)
+            entry, rows, top, drafts = golden(spec, work)
             line = "%-24s seed %d, router clear by %s, noise %.1e" % (name, entry["ids_seed"], entry["router_clear"],
                                                                   entry["noise"])
             if arguments.verify:
-                problem = check(name, entry, rows, top, old)
+                problem = check(name, entry, rows, top, drafts, old)
                 wrong += problem is not None
                 stage("%s: %s" % (line, problem or "equal"))
                 continue
             entries[name] = entry
             np.save(os.path.join(GOLDENS, name + ".npy"), rows)
             np.save(os.path.join(GOLDENS, name + ".top.npy"), top)
+            for kind, row in drafts.items():
+                np.save(os.path.join(GOLDENS, "%s.%s.npy" % (name, kind)), row)
             stage(line)
     if arguments.verify:
         raise SystemExit("oracle: %d of %d checkpoints differ from the goldens" % (wrong, len(specs)) if wrong else 0)

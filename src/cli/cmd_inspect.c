@@ -208,7 +208,7 @@ routing_name(Dsv3Routing routing)
 static const char *
 use_of(const Report *report, const Dsv3Tensor *t)
 {
-	return t->used ? "used" : dsv3_tensor_is_mtp(&report->cp->config, t->name) ? "mtp" : "ignored";
+	return dsv3_tensor_is_mtp(&report->cp->config, t->name) ? "mtp" : t->used ? "used" : "ignored";
 }
 
 /* 1234567890 as "1.23 GB" in buf. */
@@ -262,8 +262,8 @@ print_model(const Report *r)
 		printf("%s %d tensors of %s, %s", i ? ";" : "", r->dtypes[i].tensors, r->dtypes[i].name,
 			   size_text(size, r->dtypes[i].bytes));
 	printf("\n");
-	if (info->n_mtp_tensors > 0)
-		printf("               %d tensors of MTP layers are not loaded\n", info->n_mtp_tensors);
+	if (info->n_mtp_tensors > 0 && info->draft_bytes == 0)
+		printf("               %d tensors of MTP layers that cannot be used\n", info->n_mtp_tensors);
 	if (info->n_ignored > 0)
 		printf("               %d tensors are not part of the model and ignored (--tensors lists them)\n",
 			   info->n_ignored);
@@ -289,6 +289,7 @@ static void
 print_layers(const Report *r)
 {
 	const Dsv3Config *c = &r->cp->config;
+	char size[32];
 
 	printf("layers         %d (%d dense, %d mixture of experts), hidden size %d\n", c->n_layers,
 		   c->first_dense, c->n_layers - c->first_dense, c->hidden_size);
@@ -314,6 +315,8 @@ print_layers(const Report *r)
 		printf(", %sscaling %g\n", c->norm_topk_prob ? "normalised, " : "",
 			   (double) c->routed_scaling_factor);
 	}
+	if (r->cp->info.draft_bytes > 0)
+		printf("draft layer    %s\n", size_text(size, r->cp->info.draft_bytes));
 	printf("rope           %s, theta %g", rope_name(c->rope.type), c->rope.theta);
 	if (c->rope.type != DSV3_ROPE_DEFAULT)
 		printf(", factor %g, original positions %d, attention factor %g", c->rope.factor,
@@ -462,6 +465,7 @@ json_report(const Report *r, bool tensors)
 								  c->rope.theta, "factor", c->rope.factor, "original_positions",
 								  c->rope.original_positions, "attention_factor",
 								  json_f32(c->rope.attention_factor), "interleaved", c->rope.interleaved));
+	json_object_set_new(root, "draft_bytes", json_integer(info->draft_bytes));
 	json_object_set_new(root, "kv_bytes_per_position", json_integer(dsv3_config_kv_bytes(c)));
 	json_object_set_new(root, "bytes_per_token", json_integer(info->bytes_per_token));
 	memory =
@@ -508,7 +512,7 @@ dsv3_cmd_inspect(int argc, char **argv)
 												 {"verify", no_argument, NULL, 'v'},
 												 {"help", no_argument, NULL, 'h'},
 												 {0}};
-	Dsv3CheckpointOptions options = {.weights = DSV3_WEIGHTS_STORED, .check_only = true};
+	Dsv3CheckpointOptions options = {.weights = DSV3_WEIGHTS_STORED, .check_only = true, .drafts = true};
 	Report report = {0};
 	Dsv3Error err;
 	bool json = false;

@@ -39,6 +39,10 @@ print_help(void)
 		   "  --out FILE       where to write; - is standard output\n"
 		   "  --positions LIST only these positions, rising, counted from 0\n"
 		   "  --chunk N        tokens per step (default 256); changes no bit of the result\n"
+		   "  --drafts         what the draft layer says instead: the row of a position, from 1 on, is its "
+		   "scores\n"
+		   "                   for the token behind it\n"
+		   "  --draft-input X  after-norm (default) or before-norm: where it takes the model's state from\n"
 		   "  --expanded       attention in the expanded form\n" DSV3_CLI_MODEL_OPTIONS_HELP "\n"
 		   "Example: dsv3 logits build/tiny-model --ids 1,2,3 --out logits.npy\n");
 }
@@ -59,6 +63,32 @@ write_npy_header(FILE *file, int rows, int columns)
 	return fwrite(header, 1, sizeof(header), file) == sizeof(header);
 }
 
+/* The draft layer's scores at the positions behind each of a chunk that has just been computed; those of the first such position first. */
+static bool
+draft_chunk(const Arguments *args, Dsv3Model *model, Dsv3Kv *kv, const int32_t *blocks, int first, int count,
+			float *logits, Dsv3Error *err)
+{
+	Dsv3StepSeq *seqs = calloc((size_t) count, sizeof(*seqs));
+	int *rows = calloc((size_t) count, sizeof(*rows));
+	int n = 0;
+	bool ok = (seqs && rows) || dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for drafts");
+
+	for (; ok && n < count && first + n + 1 < args->n_ids; n++)
+	{
+		rows[n] = n;
+		seqs[n] = (Dsv3StepSeq){.tokens = args->ids + first + n + 1,
+								.n_tokens = 1,
+								.position = first + n + 1,
+								.blocks = blocks,
+								.n_blocks = dsv3_kv_blocks(kv),
+								.want = DSV3_WANT_LAST};
+	}
+	ok = ok && dsv3_model_draft(model, kv, seqs, rows, n, logits, err);
+	free(seqs);
+	free(rows);
+	return ok;
+}
+
 /* All chunks. Rows wanted are position by position; a chunk asks for all of its logits or, when none is wanted, for none. */
 static bool
 run(const Arguments *args, Dsv3Model *model, Dsv3Kv *kv, const int32_t *blocks, float *logits, FILE *file,
@@ -66,11 +96,13 @@ run(const Arguments *args, Dsv3Model *model, Dsv3Kv *kv, const int32_t *blocks, 
 {
 	int vocab = dsv3_model_info(model)->vocab_size;
 	int next = 0; /* index into positions */
+	int shift = args->options.drafts ? 1 : 0;
 
 	for (int first = 0; first < args->n_ids; first += args->chunk)
 	{
 		int count = args->n_ids - first < args->chunk ? args->n_ids - first : args->chunk;
-		bool any = !args->positions || (next < args->n_positions && args->positions[next] < first + count);
+		int end = first + count + shift < args->n_ids ? first + count + shift : args->n_ids;
+		bool any = !args->positions || (next < args->n_positions && args->positions[next] < end);
 		Dsv3StepSeq seq = {.tokens = args->ids + first,
 						   .n_tokens = count,
 						   .position = first,
@@ -80,9 +112,11 @@ run(const Arguments *args, Dsv3Model *model, Dsv3Kv *kv, const int32_t *blocks, 
 
 		if (!dsv3_model_step(model, kv, &seq, 1, logits, NULL, err))
 			return false;
-		for (int i = 0; any && i < count; i++)
+		if (any && shift && !draft_chunk(args, model, kv, blocks, first, count, logits, err))
+			return false;
+		for (int i = 0; any && first + shift + i < end; i++)
 		{
-			if (args->positions && (next == args->n_positions || args->positions[next] != first + i))
+			if (args->positions && (next == args->n_positions || args->positions[next] != first + shift + i))
 				continue;
 			next++;
 			if (fwrite(logits + (size_t) i * (size_t) vocab, sizeof(float), (size_t) vocab, file) !=
@@ -119,9 +153,11 @@ logits_of(const Arguments *args)
 			dsv3_error(&err, DSV3_ERR_FILE, "could not create file \"%s\": %s", args->out, strerror(errno));
 		else
 		{
+			int rows = args->n_ids - (args->options.drafts ? 1 : 0);
+
 			for (int i = 0; i < n_blocks; i++)
 				blocks[i] = i;
-			ok = write_npy_header(file, args->positions ? args->n_positions : args->n_ids, vocab) ||
+			ok = write_npy_header(file, args->positions ? args->n_positions : rows, vocab) ||
 				 dsv3_error(&err, DSV3_ERR_FILE, "could not write file \"%s\": %s", args->out,
 							strerror(errno));
 			ok = ok && run(args, model, kv, blocks, logits, file, &err);
@@ -145,6 +181,8 @@ dsv3_cmd_logits(int argc, char **argv)
 		{"out", required_argument, NULL, 'o'},
 		{"positions", required_argument, NULL, 'p'},
 		{"chunk", required_argument, NULL, 'c'},
+		{"drafts", no_argument, NULL, 'd'},
+		{"draft-input", required_argument, NULL, 'n'},
 		{"expanded", no_argument, NULL, 'e'},
 		{"weights", required_argument, NULL, 'w'},
 		{"threads", required_argument, NULL, 't'},
@@ -186,6 +224,13 @@ dsv3_cmd_logits(int argc, char **argv)
 					status = dsv3_cli_usage("logits", "\"%s\" is not a valid chunk size", optarg);
 				args.chunk = (int) n;
 				break;
+			case 'd':
+				args.options.drafts = true;
+				break;
+			case 'n':
+				if (!dsv3_draft_input(optarg, &args.options.draft_before_norm))
+					status = dsv3_cli_usage("logits", "unknown draft input \"%s\"", optarg);
+				break;
 			case 'e':
 				args.options.expanded = true;
 				break;
@@ -213,10 +258,13 @@ dsv3_cmd_logits(int argc, char **argv)
 	if (status < 0 && optind != argc - 1)
 		status = dsv3_cli_usage("logits", optind >= argc ? "no model directory given"
 														 : "more than one model directory given");
+	if (status < 0 && args.options.drafts && args.n_ids == 1)
+		status = dsv3_cli_usage("logits", "drafts need two ids at least");
 	if (status < 0 && (!args.ids || !args.out))
 		status = dsv3_cli_usage("logits", !args.ids ? "no token ids given" : "--out is missing");
 	for (int i = 0; status < 0 && args.positions && i < args.n_positions; i++)
-		if (args.positions[i] >= args.n_ids || (i > 0 && args.positions[i] <= args.positions[i - 1]))
+		if (args.positions[i] >= args.n_ids || args.positions[i] < (args.options.drafts ? 1 : 0) ||
+			(i > 0 && args.positions[i] <= args.positions[i - 1]))
 			status =
 				dsv3_cli_usage("logits", "position %d is out of order or has no token", args.positions[i]);
 	if (status < 0)

@@ -99,6 +99,7 @@ make_plan(Plan *plan, Dsv3Checkpoint *cp)
 	if (cp->config.tie_word_embeddings && mode_packs(plan->options->weights))
 		plan_matrix(plan, DSV3_MATRIX_HEAD, &cp->weights.embed, &cp->weights.head);
 	dsv3_weights_visit(&cp->weights, &cp->config, plan_visit, plan);
+	dsv3_weights_visit_draft(&cp->weights, &cp->config, plan_visit, plan);
 }
 
 /* One job; the only writer of its target. */
@@ -219,6 +220,7 @@ fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
 	Dsv3WeightCounts unused = dsv3_weights_count_unused(config, cp->files);
 	Dsv3ParamCounts counts;
 	Totals totals = {0};
+	Totals draft = {0};
 	int64_t embed;
 	int64_t head;
 
@@ -226,9 +228,11 @@ fill_info(Dsv3Checkpoint *cp, const Dsv3CheckpointOptions *options)
 	info->params_total = counts.total;
 	info->params_active = counts.active;
 	dsv3_weights_visit(&cp->weights, &cp->config, total_visit, &totals);
+	dsv3_weights_visit_draft(&cp->weights, &cp->config, total_visit, &draft);
+	info->draft_bytes = draft.bytes;
 	embed = dsv3_weight_bytes(&cp->weights.embed);
 	head = dsv3_weight_bytes(&cp->weights.head);
-	info->weight_bytes = totals.bytes + (counts.router + counts.vectors) * 4;
+	info->weight_bytes = totals.bytes + draft.bytes + (counts.router + counts.vectors) * 4;
 	if (config->tie_word_embeddings && cp->weights.head.data != cp->weights.embed.data)
 		info->weight_bytes += head;
 	info->bytes_per_token = totals.bytes - embed - totals.expert_bytes +

@@ -50,12 +50,25 @@ typedef struct Dsv3LayerWeights
 	Dsv3Mlp shared;           /* width S Fm; absent when S is 0 */
 } Dsv3LayerWeights;
 
+/* What a draft layer (MTP, DeepSeek-V3 report, section 2.2) has beside a layer's weights. Published files hold the embedding and the
+ * output matrix a second time under its name; where they are the main model's, they are absent here. */
+typedef struct Dsv3DraftWeights
+{
+	const float *embed_norm;  /* [H], of the next token's embedding ("enorm") */
+	const float *hidden_norm; /* [H], of the hidden state before it ("hnorm") */
+	Dsv3Weight joint;         /* [H, 2 H], embedding first ("eh_proj"); absent: there is no draft layer */
+	const float *final_norm;  /* [H] */
+	Dsv3Weight embed;
+	Dsv3Weight head;
+} Dsv3DraftWeights;
+
 typedef struct Dsv3Weights
 {
 	Dsv3Weight embed;         /* [vocab, H]; never in panels */
 	Dsv3Weight head;          /* [vocab, H]; the same memory as embed when tied, unless the mode packs it */
 	const float *final_norm;  /* [H] */
-	Dsv3LayerWeights *layers; /* [L] */
+	Dsv3LayerWeights *layers; /* [L], and the draft layer's behind them */
+	Dsv3DraftWeights draft;
 } Dsv3Weights;
 
 /* What a matrix is for; decides what it becomes (mix.h). */
@@ -69,6 +82,7 @@ typedef enum Dsv3MatrixRole
 	DSV3_MATRIX_O,
 	DSV3_MATRIX_MLP, /* dense and shared */
 	DSV3_MATRIX_EXPERT,
+	DSV3_MATRIX_JOINT, /* of the draft layer */
 } Dsv3MatrixRole;
 
 /* One tensor of the model, whatever form its files have. The name is the one of a plain checkpoint with its experts one by one,
@@ -92,6 +106,7 @@ typedef struct Dsv3CheckpointOptions
 	Dsv3ParallelFor parallel; /* NULL: convert on the calling thread */
 	void *parallel_context;
 	bool check_only; /* resolve and check everything, but leave router NULL and convert nothing (inspect) */
+	bool drafts;     /* load the draft layer, where there is one */
 	/* NULL, or called for every tensor in the order of the computation, as stored. Everything but the name stays valid until
 	 * the checkpoint is closed. False with *err ends the opening. */
 	bool (*part)(void *context, const Dsv3Part *part, Dsv3Error *err);
@@ -107,12 +122,13 @@ typedef struct Dsv3CheckpointInfo
 	int64_t
 		params_active;    /* per token: embedding lookup not counted, output matrix counted, K of E experts */
 	int64_t weight_bytes; /* what the forward pass can touch: matrices in their final type plus F32 vectors */
+	int64_t draft_bytes;  /* of these, the draft layer's */
 	int64_t bytes_per_token; /* read to decode one token alone: K of E experts, one embedding row */
 	int64_t mapped_bytes;    /* of files mapped */
 	int64_t arena_bytes;     /* allocated for converted matrices, vectors and aligned copies */
 	int n_files;
 	int n_tensors;     /* in all files */
-	int n_mtp_tensors; /* of MTP layers, not loaded */
+	int n_mtp_tensors; /* of MTP layers, loaded or not */
 	int n_ignored;     /* rotary buffers and names nobody asked for */
 } Dsv3CheckpointInfo;
 

@@ -104,7 +104,7 @@ typedef struct Dsv3Config
 	bool norm_topk_prob; /* always false for V2, whose router never normalises */
 	float routed_scaling_factor;
 
-	int32_t n_mtp_layers; /* num_nextn_predict_layers said so; their tensors are not loaded */
+	int32_t n_mtp_layers; /* num_nextn_predict_layers said so; the first can be the draft layer */
 	bool fp8_blocks;      /* quantization_config announces 128 x 128 FP8 */
 
 	int32_t bos_id;                /* -1: none */

@@ -14,7 +14,6 @@
 typedef struct Step
 {
 	Dsv3Model *model;
-	int layer;
 	const float *norm; /* weights of the norm that follows */
 	const float *bias; /* of the attention output, or NULL */
 	float *logits;
@@ -66,6 +65,19 @@ residual_row(void *arg, int64_t row)
 	norm_row(arg, row);
 }
 
+void
+dsv3_layer(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows, int n_segments)
+{
+	const Dsv3LayerWeights *w = &model->checkpoint->weights.layers[layer];
+	Step step = {.model = model, .norm = w->input_norm, .bias = w->o_bias};
+
+	dsv3_pool_run(model->pool, n_rows, norm_row, &step);
+	dsv3_mla(model, kv, layer, n_rows, n_segments);
+	step.norm = w->post_attention_norm;
+	dsv3_pool_run(model->pool, n_rows, residual_row, &step);
+	dsv3_mlp(model, layer, n_rows);
+}
+
 /* Run the rows in scratch through the model. */
 static bool
 run_batch(Step *step, Dsv3Kv *kv, int n_rows, int n_segments, const atomic_bool *abort_flag, Dsv3Error *err)
@@ -76,25 +88,21 @@ run_batch(Step *step, Dsv3Kv *kv, int n_rows, int n_segments, const atomic_bool 
 	dsv3_pool_run(model->pool, n_rows, embed_row, step);
 	for (int layer = 0; layer < c->n_layers; layer++)
 	{
-		const Dsv3LayerWeights *w = &model->checkpoint->weights.layers[layer];
-
 		if (dsv3_aborted(abort_flag, "model step", err))
 			return false;
-		step->norm = w->input_norm;
-		dsv3_pool_run(model->pool, n_rows, norm_row, step);
-		dsv3_mla(model, kv, layer, n_rows, n_segments);
-		step->norm = w->post_attention_norm;
-		step->bias = w->o_bias;
-		dsv3_pool_run(model->pool, n_rows, residual_row, step);
-		dsv3_mlp(model, layer, n_rows);
+		dsv3_layer(model, kv, layer, n_rows, n_segments);
 	}
-	step->logits += dsv3_head(model, n_rows, step->logits) * c->vocab_size;
+	if (!dsv3_draft_follow(model, kv, n_rows, n_segments, err))
+		return false;
+	step->logits += dsv3_head(model, model->checkpoint->weights.final_norm, &model->checkpoint->weights.head,
+							  n_rows, step->logits) *
+					c->vocab_size;
 	return true;
 }
 
-/* One sequence of a step, without looking at the others. */
-static bool
-check_seq(const Dsv3Model *model, const Dsv3Kv *kv, const Dsv3StepSeq *seq, int index, Dsv3Error *err)
+bool
+dsv3_check_step_seq(const Dsv3Model *model, const Dsv3Kv *kv, const Dsv3StepSeq *seq, int index,
+					Dsv3Error *err)
 {
 	const Dsv3Config *c = model->config;
 	int64_t end = (int64_t) seq->position + seq->n_tokens;
@@ -189,7 +197,7 @@ dsv3_model_step(Dsv3Model *model, Dsv3Kv *kv, const Dsv3StepSeq *seqs, int n_seq
 
 	for (int i = 0; i < n_seqs; i++)
 	{
-		if (!check_seq(model, kv, &seqs[i], i, err))
+		if (!dsv3_check_step_seq(model, kv, &seqs[i], i, err))
 			return false;
 		total += seqs[i].n_tokens;
 	}
@@ -197,6 +205,7 @@ dsv3_model_step(Dsv3Model *model, Dsv3Kv *kv, const Dsv3StepSeq *seqs, int n_seq
 		return false;
 	if (!dsv3_scratch_reserve(model, total < model->max_rows ? total : model->max_rows, err))
 		return false;
+	model->n_hidden = 0;
 
 	dsv3_pool_begin(model->pool);
 	while (ok && seq < n_seqs)

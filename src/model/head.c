@@ -16,6 +16,8 @@
 typedef struct HeadWork
 {
 	Dsv3Model *model;
+	const float *norm;
+	const Dsv3Weight *head;
 	const Dsv3BatchRow *rows; /* of the wanted rows with picks, each with its first slice */
 	int n;
 	int ids_per_slice;
@@ -24,13 +26,14 @@ typedef struct HeadWork
 static void
 norm_row(void *arg, int64_t row)
 {
-	Dsv3Model *model = arg;
-	const Dsv3Config *c = model->config;
-	Dsv3Scratch *s = &model->scratch;
+	HeadWork *work = arg;
+	const Dsv3Ops *ops = work->model->ops;
+	const Dsv3Config *c = work->model->config;
+	Dsv3Scratch *s = &work->model->scratch;
 
-	model->ops->rmsnorm(s->x + row * c->hidden_size, model->checkpoint->weights.final_norm, c->rms_norm_eps,
-						c->hidden_size, s->h.data + row * s->h.width);
-	dsv3_act_quantise(model->ops, &s->h, row);
+	ops->rmsnorm(s->x + row * c->hidden_size, work->norm, c->rms_norm_eps, c->hidden_size,
+				 s->h.data + row * s->h.width);
+	dsv3_act_quantise(ops, &s->h, row);
 }
 
 /* How many neighbouring rows of a matrix are computed at once at the least: its panels are not cut. */
@@ -53,7 +56,7 @@ static void
 picked_slice(void *arg, int64_t slice)
 {
 	HeadWork *work = arg;
-	const Dsv3Weight *w = &work->model->checkpoint->weights.head;
+	const Dsv3Weight *w = work->head;
 	int unit = panel_rows(w);
 	int lo = 0, hi = work->n - 1;
 	const Dsv3Picked *picked;
@@ -89,11 +92,15 @@ picked_slice(void *arg, int64_t slice)
 }
 
 int64_t
-dsv3_head(Dsv3Model *model, int n_rows, float *logits)
+dsv3_head(Dsv3Model *model, const float *norm, const Dsv3Weight *head, int n_rows, float *logits)
 {
 	const Dsv3Config *c = model->config;
 	Dsv3Scratch *s = &model->scratch;
-	HeadWork work = {.model = model, .rows = s->row, .ids_per_slice = SLICE_COST / c->hidden_size + 1};
+	HeadWork work = {.model = model,
+					 .norm = norm,
+					 .head = head,
+					 .rows = s->row,
+					 .ids_per_slice = SLICE_COST / c->hidden_size + 1};
 	int64_t slices = 0;
 	int n = 0, n_whole = 0;
 
@@ -116,17 +123,14 @@ dsv3_head(Dsv3Model *model, int n_rows, float *logits)
 			s->whole[n_whole++] = n;
 		n++;
 	}
-	dsv3_pool_run(model->pool, n, norm_row, model);
+	dsv3_pool_run(model->pool, n, norm_row, &work);
 	if (n_whole > 0)
 	{
-		Dsv3Product head = {.weight = &model->checkpoint->weights.head,
-							.x = dsv3_act_rows(&s->h),
-							.m = n_whole,
-							.y = logits,
-							.ldy = c->vocab_size};
+		Dsv3Product whole = {
+			.weight = head, .x = dsv3_act_rows(&s->h), .m = n_whole, .y = logits, .ldy = c->vocab_size};
 
-		head.x.index = s->whole;
-		dsv3_linear(model, &head, 1);
+		whole.x.index = s->whole;
+		dsv3_linear(model, &whole, 1);
 	}
 	dsv3_pool_run(model->pool, slices, picked_slice, &work);
 	return n_whole;

@@ -43,6 +43,7 @@ typedef struct Dsv3ActForms
 	unsigned o;
 	unsigned gate; /* of dense and shared MLPs */
 	unsigned expert_gate;
+	unsigned joint;
 } Dsv3ActForms;
 
 /* One row of a batch: a token of a sequence. */
@@ -96,6 +97,10 @@ typedef struct Dsv3Scratch
 	float *expert_up;
 	float *expert_out; /* [rows K][H] */
 
+	/* with a draft layer: */
+	float *hidden; /* [rows][H], what it reads of the model */
+	Dsv3Act joint; /* [rows][2 H], its input */
+
 	/* attention_rows rows: */
 	float *q_latent; /* [rows][A][W], absorbed query and rotated rope part */
 	float *z;        /* [rows][A][C], or [rows][A][V] in the expanded form */
@@ -127,17 +132,22 @@ struct Dsv3Model
 	void *watch_context;
 	int64_t max_rows; /* of a batch */
 	Dsv3ModelInfo info;
-	atomic_uint_least64_t *expert_counts; /* [n_layers][E] */
+	atomic_uint_least64_t *expert_counts; /* [n_layers + 1][E], the draft layer's last */
+	bool draft_before_norm;
+	float *
+		hidden; /* [hidden_rows][H], of the last step's wanted rows, for drafts from them; n_hidden there are */
+	int64_t hidden_rows;
+	int64_t n_hidden;
 	Dsv3Scratch scratch;
 };
 
 struct Dsv3Kv
 {
 	int n_blocks;
-	int n_layers;
+	int n_layers;        /* with the draft layer */
 	int width;           /* floats of a row: latent C, then rotated key R */
 	size_t layer_floats; /* DSV3_KV_BLOCK * width */
-	size_t block_floats; /* n_layers * layer_floats */
+	size_t block_floats; /* n_layers * layer_floats, then what dsv3_kv_state holds */
 	float *data;         /* [n_blocks][n_layers][DSV3_KV_BLOCK][width] */
 	size_t mapped_bytes;
 	int32_t *writer; /* [n_blocks], used while checking a step: which sequence writes the block, else -1 */
@@ -148,6 +158,14 @@ static inline float *
 dsv3_kv_rows(const Dsv3Kv *kv, int32_t block, int layer)
 {
 	return kv->data + (size_t) block * kv->block_floats + (size_t) layer * kv->layer_floats;
+}
+
+/* With a draft layer: the hidden state [H] of the position that was computed last in a block, and behind it this position plus one as
+ * a float; 0: none yet. */
+static inline float *
+dsv3_kv_state(const Dsv3Kv *kv, int32_t block)
+{
+	return dsv3_kv_rows(kv, block, kv->n_layers);
 }
 
 /* One product y = x W^T of a parallel section. */
@@ -188,11 +206,25 @@ extern void dsv3_scratch_free(Dsv3Scratch *s);
 /* Bytes of all by-row arrays for one row. */
 extern int64_t dsv3_scratch_row_bytes(const Dsv3Model *model);
 
-/* head.c: the wanted ones of the batch's rows from scratch.x to logits; returns how many whole rows were written there. */
-extern int64_t dsv3_head(Dsv3Model *model, int n_rows, float *logits);
+/* head.c: the wanted ones of the batch's rows from scratch.x through that norm and output matrix to logits; returns how many whole rows
+ * were written there. */
+extern int64_t
+dsv3_head(Dsv3Model *model, const float *norm, const Dsv3Weight *head, int n_rows, float *logits);
+
+/* forward.c: checks one sequence of a step, whatever the others are; the layer of the rows in scratch, from x to x. */
+extern bool dsv3_check_step_seq(const Dsv3Model *model, const Dsv3Kv *kv, const Dsv3StepSeq *seq, int index,
+								Dsv3Error *err);
+extern void dsv3_layer(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows, int n_segments);
+
+/* draft.c, before the head of a batch: the draft layer's cache rows of all its rows, and what drafts from the wanted ones need. False
+ * and *err (53200) when there is no memory. Does nothing without a draft layer. */
+extern bool dsv3_draft_follow(Dsv3Model *model, Dsv3Kv *kv, int n_rows, int n_segments, Dsv3Error *err);
 
 /* mla.c: scratch.h (the normed input) to scratch.out (the attention output before bias and residual). */
 extern void dsv3_mla(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows, int n_segments);
+
+/* mla.c: only the cache rows of scratch.h. */
+extern void dsv3_mla_fill(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows);
 
 /* moe.c: scratch.h to scratch.x += MLP(h). */
 extern void dsv3_mlp(Dsv3Model *model, int layer, int n_rows);

@@ -4,7 +4,8 @@
  *
  * A row is what MLA needs of a position in one layer (DeepSeek-V3 report, equations 1 and 3, the boxed vectors): the latent
  * after its norm, C floats, then the shared key after its rotation, R floats, in the lane order of the checkpoint. A block holds
- * DSV3_KV_BLOCK consecutive positions of one sequence in every layer, layer by layer. The memory is mapped, so blocks
+ * DSV3_KV_BLOCK consecutive positions of one sequence in every layer, layer by layer, and with a draft layer the state that
+ * dsv3_kv_state (impl.h) tells of. The memory is mapped, so blocks
  * never used cost nothing.
  */
 #include <stdlib.h>
@@ -13,12 +14,21 @@
 
 #include "model/impl.h"
 
+/* Layers that have rows: the draft layer's too. */
+static int
+n_layers(const Dsv3Model *model)
+{
+	return model->config->n_layers + (model->info.drafts ? 1 : 0);
+}
+
 size_t
 dsv3_kv_block_bytes(const Dsv3Model *model)
 {
 	const Dsv3Config *c = model->config;
+	size_t rows = (size_t) n_layers(model) * DSV3_KV_BLOCK * (size_t) (c->kv_lora_rank + c->qk_rope_dim);
+	size_t state = model->info.drafts ? (size_t) c->hidden_size + 1 : 0;
 
-	return (size_t) c->n_layers * DSV3_KV_BLOCK * (size_t) (c->kv_lora_rank + c->qk_rope_dim) * sizeof(float);
+	return (rows + state) * sizeof(float);
 }
 
 Dsv3Kv *
@@ -39,10 +49,10 @@ dsv3_kv_open(const Dsv3Model *model, int n_blocks, Dsv3Error *err)
 	if (!kv || !kv->writer || __builtin_mul_overflow((size_t) n_blocks, dsv3_kv_block_bytes(model), &bytes))
 		goto out_of_memory;
 	kv->n_blocks = n_blocks;
-	kv->n_layers = c->n_layers;
+	kv->n_layers = n_layers(model);
 	kv->width = c->kv_lora_rank + c->qk_rope_dim;
 	kv->layer_floats = (size_t) DSV3_KV_BLOCK * (size_t) kv->width;
-	kv->block_floats = kv->layer_floats * (size_t) c->n_layers;
+	kv->block_floats = dsv3_kv_block_bytes(model) / sizeof(float);
 	for (int i = 0; i < n_blocks; i++)
 		kv->writer[i] = -1;
 	kv->data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -5,7 +5,8 @@
  * 16 makes every matrix BF16. 8 makes every matrix INT8 but two, which stay as they are stored: the embedding, whose rows are
  * looked up one by one, and the latent expansion (kv_b), which attention reads along both of its sides. 4 gives each kind
  * of matrix as few bits as it bears: routed experts, which are nearly all of a model, 4; the output matrix, whose
- * errors go straight into the answer, 8; the other products 6; and the two that cannot be in panels stay, F32 as BF16.
+ * errors go straight into the answer, and the one through which all goes that a draft is made from, 8; the other products 6; and
+ * the two that cannot be in panels stay, F32 as BF16.
  */
 #include "model/mix.h"
 
@@ -47,7 +48,7 @@ dsv3_mix_type(int bits, Dsv3MatrixRole role, Dsv3Type stored)
 		return DSV3_TYPE_BF16;
 	if (dsv3_mix_by_rows(role))
 		return stored;
-	if (bits == 8 || role == DSV3_MATRIX_HEAD)
+	if (bits == 8 || role == DSV3_MATRIX_HEAD || role == DSV3_MATRIX_JOINT)
 		return DSV3_TYPE_INT8;
 	return role == DSV3_MATRIX_EXPERT ? DSV3_TYPE_A4 : DSV3_TYPE_S6;
 }

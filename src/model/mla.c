@@ -38,6 +38,8 @@ typedef struct Mla
 	int width;        /* latent + rope */
 	int64_t q_width;  /* heads * (nope + rope) */
 	int row0, n_rows; /* rows of this attention pass */
+	int first;        /* position of the first row that there is: the draft layer has none at 0 */
+	bool fill_only;   /* no attention: only the cache rows are made */
 	int n_parts;
 	int tile;   /* pairs per slice */
 	int chunks; /* row chunks per head */
@@ -74,7 +76,7 @@ latent_row(void *arg, int64_t row)
 	float *kv_a = s->kv_a + row * mla->width;
 	float *cache = cache_row(mla, s->row[row].seq, s->row[row].position);
 
-	if (c->q_lora_rank > 0)
+	if (c->q_lora_rank > 0 && !mla->fill_only)
 	{
 		float *q_a = s->q_a.data + row * s->q_a.width;
 
@@ -137,6 +139,16 @@ absorb_slice(void *arg, int64_t slice)
 	}
 }
 
+/* How many rows of block b a position sees, of those behind its first `skip`. */
+static int32_t
+visible_rows(int32_t position, int b, int skip)
+{
+	int32_t seen = position + 1 - b * DSV3_KV_BLOCK;
+
+	seen = (seen < DSV3_KV_BLOCK ? seen : DSV3_KV_BLOCK) - skip;
+	return seen < 0 ? 0 : seen;
+}
+
 /* Attention of a tile of (row, head) pairs of one sequence over all its blocks: z. */
 static void
 attend_slice(void *arg, int64_t slice)
@@ -190,13 +202,12 @@ attend_slice(void *arg, int64_t slice)
 	/* positions rise along a part, so the last pair sees the most */
 	for (int b = 0; b * DSV3_KV_BLOCK <= position[n - 1]; b++)
 	{
-		for (int i = 0; i < n; i++)
-		{
-			int32_t seen = position[i] + 1 - b * DSV3_KV_BLOCK;
+		int skip = b == 0 ? mla->first : 0;
 
-			visible[i] = seen < 0 ? 0 : seen < DSV3_KV_BLOCK ? seen : DSV3_KV_BLOCK;
-		}
-		a.keys = a.values = dsv3_kv_rows(mla->kv, part->seq->blocks[b], mla->layer);
+		for (int i = 0; i < n; i++)
+			visible[i] = visible_rows(position[i], b, skip);
+		a.keys = a.values =
+			dsv3_kv_rows(mla->kv, part->seq->blocks[b], mla->layer) + (size_t) skip * (size_t) mla->width;
 		mla->model->ops->attend(&a);
 	}
 	for (int i = 0; i < n; i++)
@@ -310,6 +321,7 @@ expanded_head(void *arg, int64_t head)
 	for (int first = 0; first < part->count; first += PAIR_TILE)
 	{
 		int n = part->count - first < PAIR_TILE ? part->count - first : PAIR_TILE;
+		int skip = mla->block == 0 ? mla->first : 0;
 		int64_t row = part->first + first;
 		float max[PAIR_TILE], sum[PAIR_TILE];
 		int32_t visible[PAIR_TILE];
@@ -317,9 +329,9 @@ expanded_head(void *arg, int64_t head)
 		Dsv3Attend a = {.width = key_width,
 						.value_width = mla->value,
 						.scale = mla->model->config->softmax_scale,
-						.keys = keys,
+						.keys = keys + skip * key_width,
 						.key_stride = key_width,
-						.values = expanded + mla->nope,
+						.values = expanded + mla->nope + skip * kv_width,
 						.value_stride = kv_width,
 						.n_queries = n,
 						.q = s->q + row * mla->q_width + head * key_width,
@@ -332,9 +344,7 @@ expanded_head(void *arg, int64_t head)
 
 		for (int i = 0; i < n; i++)
 		{
-			int32_t seen = s->row[row + i].position + 1 - mla->block * DSV3_KV_BLOCK;
-
-			visible[i] = seen < 0 ? 0 : seen < DSV3_KV_BLOCK ? seen : DSV3_KV_BLOCK;
+			visible[i] = visible_rows(s->row[row + i].position, mla->block, skip);
 			max[i] = s->max[pair + i * mla->heads];
 			sum[i] = s->sum[pair + i * mla->heads];
 		}
@@ -399,6 +409,38 @@ quantise_o(void *arg, int64_t row)
 	dsv3_act_quantise(mla->model->ops, &mla->model->scratch.o, row);
 }
 
+static Mla
+make_mla(Dsv3Model *model, Dsv3Kv *kv, int layer)
+{
+	const Dsv3Config *c = model->config;
+
+	return (Mla){.model = model,
+				 .kv = kv,
+				 .w = &model->checkpoint->weights.layers[layer],
+				 .layer = layer,
+				 .nope = c->qk_nope_dim,
+				 .rope = c->qk_rope_dim,
+				 .latent = c->kv_lora_rank,
+				 .value = c->v_dim,
+				 .heads = c->n_heads,
+				 .width = c->kv_lora_rank + c->qk_rope_dim,
+				 .q_width = (int64_t) c->n_heads * (c->qk_nope_dim + c->qk_rope_dim),
+				 .first = layer == c->n_layers ? 1 : 0};
+}
+
+void
+dsv3_mla_fill(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows)
+{
+	Dsv3Scratch *s = &model->scratch;
+	Mla mla = make_mla(model, kv, layer);
+	Dsv3Product kv_a = {
+		.weight = &mla.w->kv_a, .x = dsv3_act_rows(&s->h), .m = n_rows, .y = s->kv_a, .ldy = mla.width};
+
+	mla.fill_only = true;
+	dsv3_linear(model, &kv_a, 1);
+	dsv3_pool_run(model->pool, n_rows, latent_row, &mla);
+}
+
 void
 dsv3_mla(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows, int n_segments)
 {
@@ -408,17 +450,7 @@ dsv3_mla(Dsv3Model *model, Dsv3Kv *kv, int layer, int n_rows, int n_segments)
 	Dsv3Rows h = dsv3_act_rows(&s->h);
 	Dsv3Product first[2];
 	Dsv3Product out;
-	Mla mla = {.model = model,
-			   .kv = kv,
-			   .w = w,
-			   .layer = layer,
-			   .nope = c->qk_nope_dim,
-			   .rope = c->qk_rope_dim,
-			   .latent = c->kv_lora_rank,
-			   .value = c->v_dim,
-			   .heads = c->n_heads,
-			   .width = c->kv_lora_rank + c->qk_rope_dim,
-			   .q_width = (int64_t) c->n_heads * (c->qk_nope_dim + c->qk_rope_dim)};
+	Mla mla = make_mla(model, kv, layer);
 
 	if (c->q_lora_rank > 0)
 		first[0] =

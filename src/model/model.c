@@ -56,6 +56,9 @@ note_forms(void *context, Dsv3MatrixRole role, Dsv3Weight *weight)
 		case DSV3_MATRIX_HEAD:
 			forms->h |= form;
 			break;
+		case DSV3_MATRIX_JOINT:
+			forms->joint |= form;
+			break;
 	}
 }
 
@@ -80,8 +83,9 @@ fill_info(Dsv3Model *model)
 	info->params_total = from->params_total;
 	info->params_active = from->params_active;
 	info->weight_bytes = from->weight_bytes;
+	info->draft_bytes = from->draft_bytes;
 	info->bytes_per_token = from->bytes_per_token;
-	info->kv_bytes_per_position = dsv3_config_kv_bytes(c);
+	info->kv_bytes_per_position = (int64_t) (dsv3_kv_block_bytes(model) / DSV3_KV_BLOCK);
 	info->n_eos = c->n_eos;
 	for (int i = 0; i < c->n_eos; i++)
 		info->eos_ids[i] = c->eos_ids[i];
@@ -94,6 +98,7 @@ dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *er
 	Dsv3Model *model = calloc(1, sizeof(*model));
 	Dsv3CheckpointOptions checkpoint = {.weights = options->weights,
 										.parallel = parallel,
+										.drafts = options->drafts,
 										.part = options->part,
 										.part_context = options->part_context};
 	int64_t row_bytes, counts;
@@ -104,6 +109,7 @@ dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *er
 		return NULL;
 	}
 	model->expanded = options->expanded;
+	model->draft_before_norm = options->draft_before_norm;
 	if (!(model->ops = dsv3_ops_find(options->isa, err)) ||
 		!(model->pool = dsv3_pool_open(options->threads, err)))
 		goto failed;
@@ -111,7 +117,9 @@ dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *er
 	if (!(model->checkpoint = dsv3_checkpoint_open(path, &checkpoint, err)))
 		goto failed;
 	model->config = &model->checkpoint->config;
+	model->info.drafts = model->checkpoint->weights.draft.joint.out > 0;
 	dsv3_weights_visit(&model->checkpoint->weights, model->config, note_forms, &model->forms);
+	dsv3_weights_visit_draft(&model->checkpoint->weights, model->config, note_forms, &model->forms);
 	note_forms(&model->forms, DSV3_MATRIX_HEAD, &model->checkpoint->weights.head);
 
 	row_bytes = dsv3_scratch_row_bytes(model);
@@ -121,7 +129,7 @@ dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *er
 	if (model->max_rows < 1)
 		model->max_rows = 1;
 
-	counts = (int64_t) model->config->n_layers * model->config->n_routed_experts;
+	counts = (int64_t) (model->config->n_layers + 1) * model->config->n_routed_experts;
 	model->expert_counts = calloc((size_t) (counts > 0 ? counts : 1), sizeof(*model->expert_counts));
 	if (!model->expert_counts)
 	{
@@ -146,6 +154,7 @@ dsv3_model_close(Dsv3Model *model)
 	if (model->checkpoint)
 		dsv3_checkpoint_close(model->checkpoint);
 	free(model->expert_counts);
+	free(model->hidden);
 	free(model);
 }
 

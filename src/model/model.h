@@ -39,12 +39,18 @@ typedef enum Dsv3WeightMode
 extern bool dsv3_weight_mode(const char *name, Dsv3WeightMode *mode);
 extern const char *dsv3_weight_mode_name(Dsv3WeightMode mode);
 
+/* "after-norm" (false) or "before-norm"; false for anything else: draft_before_norm below. */
+extern bool dsv3_draft_input(const char *name, bool *before_norm);
+
 typedef struct Dsv3ModelOptions
 {
 	Dsv3WeightMode weights;
 	int threads;     /* compute threads including the caller; 0: one per usable CPU */
 	const char *isa; /* "ref", "avx2", "avx512"; NULL: the best this CPU has */
 	bool expanded;   /* attention in the expanded form everywhere (tests); default: absorbed where it pays */
+	bool drafts;     /* load the layer that drafts tokens (MTP), if the files have one: dsv3_model_draft */
+	bool
+		draft_before_norm; /* what that layer reads of the model is taken before the final norm, not after it */
 	/* NULL, or called for every tensor while the model is opened; checkpoint.h */
 	bool (*part)(void *context, const struct Dsv3Part *part, Dsv3Error *err);
 	void *part_context;
@@ -65,9 +71,11 @@ typedef struct Dsv3ModelInfo
 	int n_experts_per_token;
 	int max_positions; /* max_position_embeddings */
 	int threads;
+	bool drafts; /* there is a draft layer, and it is loaded */
 	int64_t params_total;
 	int64_t params_active;         /* per token, embedding lookup not counted, output matrix counted */
 	int64_t weight_bytes;          /* mapped or allocated */
+	int64_t draft_bytes;           /* of these, the draft layer's */
 	int64_t bytes_per_token;       /* weight bytes read to decode one token with a batch of one */
 	int64_t kv_bytes_per_position; /* all layers */
 	int32_t eos_ids[16];           /* generation_config.json, else config.json */
@@ -84,7 +92,8 @@ extern const Dsv3ModelInfo *dsv3_model_info(const Dsv3Model *model);
 /*
  * The cache: a pool of fixed blocks. One block holds DSV3_KV_BLOCK consecutive positions of one sequence in every
  * layer; each row is the latent (after its norm) and the rotated shared key, F32. Blocks are numbered 0..n-1; who
- * uses which block is the scheduler's business.
+ * uses which block is the scheduler's business. With a draft layer a block also holds that layer's rows and the hidden state of
+ * the position computed last.
  */
 #define DSV3_KV_BLOCK 32
 
@@ -141,6 +150,16 @@ dsv3_step_wanted(const Dsv3StepSeq *seq)
  */
 extern bool dsv3_model_step(Dsv3Model *model, Dsv3Kv *kv, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
 							const atomic_bool *abort_flag, Dsv3Error *err);
+
+/*
+ * Guess on: with the draft layer, scores for the token behind the one that was just chosen. To be called after the step that gave
+ * the logits it was chosen from, before the next one. seqs[i] holds that one token and its position, with want
+ * DSV3_WANT_LAST; rows[i] is the number of the row it follows from, among all wanted rows of that step. logits as in a step. A guess
+ * is not part of any answer: rows of the model's own layers are neither read nor written, and what drafts rest on is
+ * as good as the cache's rows of the draft layer, which every step fills on its way.
+ */
+extern bool dsv3_model_draft(Dsv3Model *model, Dsv3Kv *kv, const Dsv3StepSeq *seqs, const int *rows,
+							 int n_seqs, float *logits, Dsv3Error *err);
 
 /* Read a piece of the weights' files from byte `from` of all of them together on, so that it is in memory. Returns where to go on, or -1
  * at the end; *total is their size. Any thread, also while steps run. */

@@ -284,7 +284,7 @@ bool
 dsv3_pack_plan_open(Dsv3PackPlan *plan, const char *model_dir, const Dsv3PackOptions *options, Dsv3Error *err)
 {
 	const Dsv3CheckpointOptions open = {
-		.weights = DSV3_WEIGHTS_STORED, .part = add_part, .part_context = plan};
+		.weights = DSV3_WEIGHTS_STORED, .drafts = true, .part = add_part, .part_context = plan};
 
 	memset(plan, 0, sizeof(*plan));
 	plan->options = options;

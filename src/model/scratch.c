@@ -97,6 +97,11 @@ visit_rows(const Dsv3Model *model, Visit *v, Dsv3Scratch *s)
 	place(v, (void **) &s->out, n * c->hidden_size, sizeof(float));
 	place_act(v, &s->gate, n, dense_width(c), model->forms.gate);
 	place(v, (void **) &s->up, n * dense_width(c), sizeof(float));
+	if (model->info.drafts)
+	{
+		place(v, (void **) &s->hidden, n * c->hidden_size, sizeof(float));
+		place_act(v, &s->joint, n, 2 * (int64_t) c->hidden_size, model->forms.joint);
+	}
 	if (moe)
 	{
 		place(v, (void **) &s->scores, n * c->n_routed_experts, sizeof(float));

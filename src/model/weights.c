@@ -23,6 +23,10 @@
 #define MAX_NAME  256
 #define FP8_BLOCK 128
 
+/* How much of two tensors is compared to find them equal. */
+#define SAME_PIECES 64
+#define SAME_BYTES  4096
+
 typedef struct Resolver
 {
 	const Dsv3Config *config;
@@ -474,11 +478,65 @@ find_layer(Resolver *r, Dsv3LayerWeights *layer, int i)
 	snprintf(prefix, sizeof(prefix), "%slayers.%d.self_attn", r->body, i);
 	find_attention(r, layer, prefix);
 	snprintf(prefix, sizeof(prefix), "%slayers.%d.mlp", r->body, i);
-	layer->moe = i >= c->first_dense;
+	layer->moe = i >= c->first_dense && c->n_routed_experts > 0;
 	if (layer->moe)
 		find_moe(r, layer, prefix);
 	else
 		find_mlp(r, DSV3_MATRIX_MLP, &layer->dense, c->intermediate_size, prefix);
+}
+
+/*
+ * Is the tensor `name` the matrix `main_name` once more? Pieces spread over both are compared: whole output matrices would be gigabytes
+ * to read. A tensor that is not there is the main one by definition.
+ */
+static bool
+is_same_tensor(const Resolver *r, const char *name, const char *main_name)
+{
+	const Dsv3Tensor *t = dsv3_tensors_find(r->files, name);
+	const Dsv3Tensor *main = dsv3_tensors_find(r->files, main_name);
+
+	if (t == NULL)
+		return true;
+	if (main == NULL || t->dtype != main->dtype || t->bytes != main->bytes)
+		return false;
+	for (int64_t i = 0; i < SAME_PIECES; i++)
+	{
+		int64_t piece = t->bytes < SAME_BYTES ? t->bytes : SAME_BYTES;
+		int64_t at = (t->bytes - piece) / (SAME_PIECES - 1) * i;
+
+		if (memcmp(t->data + at, main->data + at, (size_t) piece) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* The draft layer, if the files have the one that config.json announces; its decoder layer is layers[n_layers]. */
+static void
+find_draft(Resolver *r, Dsv3Weights *weights)
+{
+	const Dsv3Config *c = r->config;
+	Dsv3DraftWeights *draft = &weights->draft;
+	int64_t h = c->hidden_size;
+	char name[MAX_NAME];
+	char main_name[MAX_NAME];
+
+	snprintf(name, sizeof(name), "%slayers.%d.eh_proj.weight", r->body, c->n_layers);
+	if (c->n_mtp_layers == 0 || dsv3_tensors_find(r->files, name) == NULL)
+		return;
+	draft->embed_norm = vector(r, h, "%slayers.%d.enorm.weight", r->body, c->n_layers);
+	draft->hidden_norm = vector(r, h, "%slayers.%d.hnorm.weight", r->body, c->n_layers);
+	find_matrix(r, DSV3_MATRIX_JOINT, &draft->joint, h, 2 * h, name);
+	find_layer(r, &weights->layers[c->n_layers], c->n_layers);
+	draft->final_norm = vector(r, h, "%slayers.%d.shared_head.norm.weight", r->body, c->n_layers);
+	snprintf(name, sizeof(name), "%slayers.%d.embed_tokens.weight", r->body, c->n_layers);
+	snprintf(main_name, sizeof(main_name), "%sembed_tokens.weight", r->body);
+	if (!is_same_tensor(r, name, main_name))
+		find_matrix(r, DSV3_MATRIX_EMBED, &draft->embed, c->vocab_size, h, name);
+	snprintf(name, sizeof(name), "%slayers.%d.shared_head.head.weight", r->body, c->n_layers);
+	if (!c->tie_word_embeddings)
+		snprintf(main_name, sizeof(main_name), "%slm_head.weight", r->outer);
+	if (!is_same_tensor(r, name, main_name))
+		find_matrix(r, DSV3_MATRIX_HEAD, &draft->head, c->vocab_size, h, name);
 }
 
 bool
@@ -518,18 +576,20 @@ dsv3_weights_resolve(Dsv3Weights *weights, const Dsv3Config *config, const Dsv3T
 	weights->final_norm = vector(&r, config->hidden_size, "%snorm.weight", r.body);
 	if (r.failed)
 		return false;
-	weights->layers = calloc((size_t) config->n_layers, sizeof(Dsv3LayerWeights));
+	weights->layers = calloc((size_t) config->n_layers + 1, sizeof(Dsv3LayerWeights));
 	if (weights->layers == NULL)
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory listing layers");
 	for (int i = 0; i < config->n_layers && !r.failed; i++)
 		find_layer(&r, &weights->layers[i], i);
+	if (options->drafts)
+		find_draft(&r, weights);
 	return !r.failed;
 }
 
 void
 dsv3_weights_clear(Dsv3Weights *weights, const Dsv3Config *config)
 {
-	for (int i = 0; weights->layers && i < config->n_layers; i++)
+	for (int i = 0; weights->layers && i <= config->n_layers; i++)
 		free(weights->layers[i].experts);
 	free(weights->layers);
 	memset(weights, 0, sizeof(*weights));
@@ -560,11 +620,9 @@ dsv3_weights_count_unused(const Dsv3Config *config, const Dsv3TensorFiles *files
 		{
 			const Dsv3Tensor *t = &files->files[f].tensors[i];
 
-			if (t->used)
-				continue;
 			if (dsv3_tensor_is_mtp(config, t->name))
 				counts.n_mtp++;
-			else
+			else if (!t->used)
 				counts.n_ignored++;
 		}
 	}
@@ -579,6 +637,30 @@ visit_mlp(Dsv3Mlp *mlp, Dsv3MatrixRole role, Dsv3MatrixVisitor visit, void *cont
 	visit(context, role, &mlp->down);
 }
 
+static void
+visit_layer(Dsv3LayerWeights *layer, const Dsv3Config *config, Dsv3MatrixVisitor visit, void *context)
+{
+	if (config->q_lora_rank == 0)
+		visit(context, DSV3_MATRIX_Q, &layer->q);
+	else
+	{
+		visit(context, DSV3_MATRIX_Q, &layer->q_a);
+		visit(context, DSV3_MATRIX_Q, &layer->q_b);
+	}
+	visit(context, DSV3_MATRIX_KV_A, &layer->kv_a);
+	visit(context, DSV3_MATRIX_KV_B, &layer->kv_b);
+	visit(context, DSV3_MATRIX_O, &layer->o);
+	if (!layer->moe)
+	{
+		visit_mlp(&layer->dense, DSV3_MATRIX_MLP, visit, context);
+		return;
+	}
+	for (int e = 0; e < config->n_routed_experts; e++)
+		visit_mlp(&layer->experts[e], DSV3_MATRIX_EXPERT, visit, context);
+	if (config->n_shared_experts > 0)
+		visit_mlp(&layer->shared, DSV3_MATRIX_MLP, visit, context);
+}
+
 void
 dsv3_weights_visit(Dsv3Weights *weights, const Dsv3Config *config, Dsv3MatrixVisitor visit, void *context)
 {
@@ -586,27 +668,21 @@ dsv3_weights_visit(Dsv3Weights *weights, const Dsv3Config *config, Dsv3MatrixVis
 	if (!config->tie_word_embeddings)
 		visit(context, DSV3_MATRIX_HEAD, &weights->head);
 	for (int i = 0; i < config->n_layers; i++)
-	{
-		Dsv3LayerWeights *layer = &weights->layers[i];
+		visit_layer(&weights->layers[i], config, visit, context);
+}
 
-		if (config->q_lora_rank == 0)
-			visit(context, DSV3_MATRIX_Q, &layer->q);
-		else
-		{
-			visit(context, DSV3_MATRIX_Q, &layer->q_a);
-			visit(context, DSV3_MATRIX_Q, &layer->q_b);
-		}
-		visit(context, DSV3_MATRIX_KV_A, &layer->kv_a);
-		visit(context, DSV3_MATRIX_KV_B, &layer->kv_b);
-		visit(context, DSV3_MATRIX_O, &layer->o);
-		if (!layer->moe)
-		{
-			visit_mlp(&layer->dense, DSV3_MATRIX_MLP, visit, context);
-			continue;
-		}
-		for (int e = 0; e < config->n_routed_experts; e++)
-			visit_mlp(&layer->experts[e], DSV3_MATRIX_EXPERT, visit, context);
-		if (config->n_shared_experts > 0)
-			visit_mlp(&layer->shared, DSV3_MATRIX_MLP, visit, context);
-	}
+void
+dsv3_weights_visit_draft(Dsv3Weights *weights, const Dsv3Config *config, Dsv3MatrixVisitor visit,
+						 void *context)
+{
+	Dsv3DraftWeights *draft = &weights->draft;
+
+	if (draft->joint.out == 0)
+		return;
+	if (draft->embed.out > 0)
+		visit(context, DSV3_MATRIX_EMBED, &draft->embed);
+	visit(context, DSV3_MATRIX_JOINT, &draft->joint);
+	visit_layer(&weights->layers[config->n_layers], config, visit, context);
+	if (draft->head.out > 0)
+		visit(context, DSV3_MATRIX_HEAD, &draft->head);
 }

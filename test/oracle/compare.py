@@ -5,6 +5,7 @@ The random checkpoints are made again from their seed. For each, `dsv3 logits` r
   - give finite float32 [positions, vocabulary],
   - differ from the oracle by a normalised mean squared error of at most 1e-10 at every compared position,
   - have the oracle's best id at every position of the input where the oracle's lead exceeds 1e-4.
+A checkpoint with a draft layer has goldens for what that says, for both forms of its input; the bar is the same.
 
 With --variant, each checkpoint is compared once for every variant: further arguments of dsv3 logits.
 
@@ -27,6 +28,7 @@ from make_checkpoints import SPECS, base_config, token_ids, write_checkpoint   #
 
 GOLDENS = os.path.join(ROOT, "test", "fixtures", "oracle")
 LEAD = 1e-4
+DRAFTS = [("drafts", " --drafts"), ("drafts-before", " --drafts --draft-input before-norm")]
 
 
 def engine_logits(arguments, variant, place, ids, work):
@@ -76,6 +78,14 @@ def compare(spec, entry, arguments, variant, work):
                          (line, arguments.nmse, entry["positions"][int(np.argmax(error > arguments.nmse))]))
     if len(moved):
         raise ValueError("%s; first at position %d" % (line, moved[0]))
+    for golden, options in DRAFTS if "mtp" in spec.get("layout", ()) else []:
+        truth = np.load(os.path.join(GOLDENS, "%s.%s.npy" % (name, golden))).astype(np.float64)
+        rows = engine_logits(arguments, variant + options, place, ids, work).astype(np.float64)
+        error = ((rows - truth) ** 2).sum(-1) / (truth ** 2).sum(-1)
+        worst = int(error.argmax())
+        line += ", %s NMSE %.1e" % (golden, error[worst])
+        if not error[worst] <= arguments.nmse:
+            raise ValueError("%s at position %d; bar %.1e" % (line, worst + 1, arguments.nmse))
     return line
 
 

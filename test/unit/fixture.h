@@ -326,6 +326,41 @@ fixture_fill(Fixture *fx, const char *dtype, bool fused)
 		fixture_add(fx, "lm_head.weight", plain, 2, vocab, h, 0);
 }
 
+/* The draft layer, with the embedding and the output matrix once more; announced in the configuration. Call after fixture_fill. */
+static FIXTURE_UNUSED void
+fixture_draft(Fixture *fx, const char *dtype)
+{
+	static const char *const norms[] = {"enorm", "hnorm", "shared_head.norm"};
+	static const char *const copies[][2] = {{"embed_tokens.weight", "model.embed_tokens.weight"},
+											{"shared_head.head.weight", "lm_head.weight"}};
+	int64_t h = fixture_int(fx, "hidden_size");
+	int i = (int) fixture_int(fx, "num_hidden_layers");
+	char prefix[64];
+	char name[160];
+
+	json_object_set_new(fx->config, "num_nextn_predict_layers", json_integer(1));
+	snprintf(prefix, sizeof(prefix), "model.layers.%d.", i);
+	for (int n = 0; n < 3; n++)
+	{
+		snprintf(name, sizeof(name), "%s%s.weight", prefix, norms[n]);
+		fixture_add(fx, name, "BF16", 1, h, 0, 0);
+	}
+	fixture_matrix(fx, dtype, h, 2 * h, prefix, "eh_proj");
+	fixture_layer(fx, dtype, i, false);
+	for (int n = 0; n < 2; n++)
+	{
+		const FixtureTensor *main = fixture_find(fx, copies[n][1]);
+		int64_t rows = main->dims[0];
+		char main_dtype[16];
+		FixtureTensor *copy;
+
+		snprintf(main_dtype, sizeof(main_dtype), "%s", main->dtype);
+		snprintf(name, sizeof(name), "%s%s", prefix, copies[n][0]);
+		copy = fixture_add(fx, name, main_dtype, 2, rows, h, 0);
+		memcpy(copy->data, fixture_find(fx, copies[n][1])->data, copy->bytes);
+	}
+}
+
 static FIXTURE_UNUSED void
 fixture_open(Fixture *fx)
 {

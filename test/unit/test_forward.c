@@ -49,9 +49,10 @@ setup(void **state)
 	set_int("max_position_embeddings", 700);
 	json_object_set_new(fx.config, "attention_bias", json_true());
 	fixture_fill(&fx, "BF16", false);
-	fixture_write(&fx);
 	for (int i = 0; i < 700; i++)
 		tokens[i] = (int32_t) (fixture_random(&fx.random) % VOCAB);
+	fixture_draft(&fx, "BF16");
+	fixture_write(&fx);
 	return 0;
 }
 
@@ -64,15 +65,21 @@ teardown(void **state)
 }
 
 static Dsv3Model *
-open_model(Dsv3WeightMode weights, int threads, const char *isa, bool expanded)
+open_with(const Dsv3ModelOptions *options)
 {
-	Dsv3ModelOptions options = {.weights = weights, .threads = threads, .isa = isa, .expanded = expanded};
 	Dsv3Error err = {0};
-	Dsv3Model *model = dsv3_model_open(fx.dir, &options, &err);
+	Dsv3Model *model = dsv3_model_open(fx.dir, options, &err);
 
 	if (!model)
 		fail_msg("%s", err.message);
 	return model;
+}
+
+static Dsv3Model *
+open_model(Dsv3WeightMode weights, int threads, const char *isa, bool expanded)
+{
+	return open_with(
+		&(Dsv3ModelOptions){.weights = weights, .threads = threads, .isa = isa, .expanded = expanded});
 }
 
 /* Logits of n tokens, chunk at a time, in blocks numbered by order (NULL: 0, 1, ...). */
@@ -550,15 +557,213 @@ test_attention_passes(void **state)
 	fx = saved;
 }
 
+/* One step. */
+static void
+step(Dsv3Model *model, Dsv3Kv *kv, const int32_t *blocks, const int32_t *ids, int position, int n,
+	 float *logits)
+{
+	Dsv3Error err = {0};
+	Dsv3StepSeq seq = {.tokens = ids,
+					   .n_tokens = n,
+					   .position = position,
+					   .blocks = blocks,
+					   .n_blocks = N_BLOCKS,
+					   .want = DSV3_WANT_ALL};
+
+	if (!dsv3_model_step(model, kv, &seq, 1, logits, NULL, &err))
+		fail_msg("%s", err.message);
+}
+
+/* The draft layer's scores at n positions from `position` on, of which the first follows row 0 of the step before. */
+static void
+draft(Dsv3Model *model, Dsv3Kv *kv, const int32_t *blocks, int position, int n, float *logits)
+{
+	Dsv3Error err = {0};
+	Dsv3StepSeq seqs[LENGTH];
+	int rows[LENGTH];
+
+	for (int i = 0; i < n; i++)
+	{
+		rows[i] = i;
+		seqs[i] = (Dsv3StepSeq){.tokens = tokens + position + i,
+								.n_tokens = 1,
+								.position = position + i,
+								.blocks = blocks,
+								.n_blocks = N_BLOCKS,
+								.want = DSV3_WANT_LAST};
+	}
+	if (!dsv3_model_draft(model, kv, seqs, rows, n, logits, &err))
+		fail_msg("%s", err.message);
+}
+
+/* Drafts at positions 1 to n, steps of chunk tokens before them; the steps' logits must be those of the model alone. */
+static float *
+run_drafts(Dsv3Model *model, int n, int chunk, const float *plain)
+{
+	Dsv3Error err = {0};
+	Dsv3Kv *kv = dsv3_kv_open(model, N_BLOCKS, &err);
+	float *logits = malloc((size_t) n * VOCAB * sizeof(float));
+	float *drafts = malloc((size_t) n * VOCAB * sizeof(float));
+	int32_t blocks[N_BLOCKS];
+
+	assert_non_null(kv);
+	for (int i = 0; i < N_BLOCKS; i++)
+		blocks[i] = i;
+	for (int first = 0; first < n; first += chunk)
+	{
+		int count = n - first < chunk ? n - first : chunk;
+
+		step(model, kv, blocks, tokens + first, first, count, logits + (size_t) first * VOCAB);
+		draft(model, kv, blocks, first + 1, count, drafts + (size_t) first * VOCAB);
+	}
+	assert_bits(plain, logits, n * VOCAB, "steps with a draft layer, chunk", chunk);
+	dsv3_kv_close(kv);
+	free(logits);
+	return drafts;
+}
+
+/* Drafts do not depend on chunks, threads and instruction sets either, and the model does not know of them. */
+static void
+test_drafts(void **state)
+{
+	static const Dsv3WeightMode modes[] = {DSV3_WEIGHTS_STORED, DSV3_WEIGHTS_INT8, DSV3_WEIGHTS_INT4};
+	static const int chunks[] = {1, 31, 32, 33};
+
+	(void) state;
+	for (int m = 0; m < 3; m++)
+		for (int form = 0; form < 2; form++)
+		{
+			Dsv3ModelOptions options = {.weights = modes[m], .threads = 1, .expanded = form, .drafts = true};
+			Dsv3Model *model = open_model(modes[m], 2, NULL, form);
+			float *plain = run(model, LENGTH, LENGTH, NULL);
+			float *expected, *got;
+
+			assert_false(dsv3_model_info(model)->drafts);
+			dsv3_model_close(model);
+			model = open_with(&options);
+			assert_true(dsv3_model_info(model)->drafts);
+			expected = run_drafts(model, LENGTH, LENGTH, plain);
+			for (int i = 0; i < LENGTH * VOCAB; i++)
+				assert_true(isfinite(expected[i]));
+			for (int c = 0; c < 4; c++)
+			{
+				got = run_drafts(model, LENGTH, chunks[c], plain);
+				assert_bits(expected, got, LENGTH * VOCAB, "drafts in chunks of", chunks[c]);
+				free(got);
+			}
+			dsv3_model_close(model);
+			for (const Dsv3Ops *const *set = dsv3_ops_all(); *set; set++)
+			{
+				options.isa = (*set)->name;
+				options.threads = 3;
+				model = open_with(&options);
+				got = run_drafts(model, LENGTH, 64, plain);
+				assert_bits(expected, got, LENGTH * VOCAB, (*set)->name, form);
+				free(got);
+				dsv3_model_close(model);
+			}
+			options.draft_before_norm = true;
+			model = open_with(&options);
+			got = run_drafts(model, LENGTH, 64, plain);
+			assert_true(nmse(expected, got, LENGTH * VOCAB) > 1e-6);
+			free(got);
+			dsv3_model_close(model);
+			free(expected);
+			free(plain);
+		}
+}
+
+/* A draft is computed along and refused: the next ones are as if it had not been. Positions in the middle of a block and at its
+ * ends. */
+static void
+test_refused_drafts(void **state)
+{
+	static const int positions[] = {40, 62, 63, 64};
+	static float plain[LENGTH * VOCAB], expected[LENGTH * VOCAB], got[2 * VOCAB];
+	Dsv3Model *model =
+		open_with(&(Dsv3ModelOptions){.weights = DSV3_WEIGHTS_INT8, .threads = 2, .drafts = true});
+	Dsv3Error err = {0};
+	int32_t blocks[N_BLOCKS];
+
+	(void) state;
+	for (int i = 0; i < N_BLOCKS; i++)
+		blocks[i] = i;
+	for (int i = 0; i < 4; i++)
+	{
+		int at = positions[i];
+		int32_t ids[2] = {tokens[at], (tokens[at + 1] + 1) % VOCAB};
+		Dsv3Kv *kv = dsv3_kv_open(model, N_BLOCKS, &err);
+
+		assert_non_null(kv);
+		step(model, kv, blocks, tokens, 0, LENGTH, plain);
+		draft(model, kv, blocks, 1, LENGTH - 1, expected);
+		dsv3_kv_close(kv);
+		kv = dsv3_kv_open(model, N_BLOCKS, &err);
+		assert_non_null(kv);
+		step(model, kv, blocks, tokens, 0, at, plain);
+		step(model, kv, blocks, ids, at, 2, plain);
+		draft(model, kv, blocks, at + 1, 1, got);
+		assert_bits(expected + at * VOCAB, got, VOCAB, "a draft beside a refused one at", at);
+		step(model, kv, blocks, tokens + at + 1, at + 1, 1, plain);
+		draft(model, kv, blocks, at + 2, 1, got);
+		assert_bits(expected + (at + 1) * VOCAB, got, VOCAB, "a draft behind a refused one at", at);
+
+		/* Where nobody drafted behind the refused one the state is lost, and a draft only worse. */
+		step(model, kv, blocks, ids, at, 2, plain);
+		step(model, kv, blocks, tokens + at + 1, at + 1, 1, plain);
+		draft(model, kv, blocks, at + 2, 1, got);
+		for (int k = 0; k < VOCAB; k++)
+			assert_true(isfinite(got[k]));
+		dsv3_kv_close(kv);
+	}
+	dsv3_model_close(model);
+}
+
+static void
+test_bad_drafts(void **state)
+{
+	Dsv3Model *model = open_with(&(Dsv3ModelOptions){.threads = 1, .drafts = true});
+	Dsv3Model *plain = open_model(DSV3_WEIGHTS_STORED, 1, NULL, false);
+	Dsv3Error err = {0};
+	Dsv3Kv *kv = dsv3_kv_open(model, N_BLOCKS, &err);
+	Dsv3Kv *plain_kv = dsv3_kv_open(plain, N_BLOCKS, &err);
+	int32_t blocks[N_BLOCKS] = {0, 1, 2};
+	float logits[4 * VOCAB];
+	Dsv3StepSeq seq = {
+		.tokens = tokens, .n_tokens = 1, .position = 4, .blocks = blocks, .n_blocks = 1, .want = 1};
+	int row = 4;
+
+	(void) state;
+	assert_true(dsv3_kv_block_bytes(model) > dsv3_kv_block_bytes(plain));
+	step(model, kv, blocks, tokens, 0, 4, logits);
+	assert_false(dsv3_model_draft(model, kv, &seq, &row, 1, logits, &err)); /* there are rows 0 to 3 */
+	assert_string_equal(err.sqlstate, "22023");
+	row = 3;
+	assert_true(dsv3_model_draft(model, kv, &seq, &row, 1, logits, &err));
+	seq.position = 0;
+	assert_false(dsv3_model_draft(model, kv, &seq, &row, 1, logits, &err));
+	seq.position = 32; /* outside its blocks */
+	assert_false(dsv3_model_draft(model, kv, &seq, &row, 1, logits, &err));
+	seq.position = 4;
+	assert_false(dsv3_model_draft(plain, plain_kv, &seq, &row, 1, logits, &err));
+	assert_non_null(strstr(err.message, "no draft layer"));
+	dsv3_kv_close(kv);
+	dsv3_kv_close(plain_kv);
+	dsv3_model_close(model);
+	dsv3_model_close(plain);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_forms_and_modes),
-		cmocka_unit_test(test_ragged),          cmocka_unit_test(test_picked),
-		cmocka_unit_test(test_long_step),       cmocka_unit_test(test_bad_steps),
-		cmocka_unit_test(test_bad_options),     cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_info_and_counts), cmocka_unit_test(test_attention_passes),
+		cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_forms_and_modes),
+		cmocka_unit_test(test_ragged),           cmocka_unit_test(test_picked),
+		cmocka_unit_test(test_long_step),        cmocka_unit_test(test_bad_steps),
+		cmocka_unit_test(test_bad_options),      cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_drafts),           cmocka_unit_test(test_refused_drafts),
+		cmocka_unit_test(test_bad_drafts),       cmocka_unit_test(test_info_and_counts),
+		cmocka_unit_test(test_attention_passes),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

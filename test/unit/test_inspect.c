@@ -93,7 +93,14 @@ test_json(void **state)
 	assert_int_equal(run_inspect(fx.dir, out, sizeof(out)), 0);
 	assert_non_null(strstr(out, "rope           yarn, theta 10000, factor 4"));
 	assert_non_null(strstr(out, "1 of 2 groups"));
-	assert_non_null(strstr(out, "26 tensors of MTP layers"));
+	assert_non_null(strstr(out, "26 tensors of MTP layers that cannot be used"));
+	assert_null(strstr(out, "draft layer"));
+	fixture_fill(&fx, "BF16", false);
+	fixture_draft(&fx, "BF16");
+	fixture_write(&fx);
+	assert_int_equal(run_inspect(fx.dir, out, sizeof(out)), 0);
+	assert_non_null(strstr(out, "draft layer    8."));
+	assert_null(strstr(out, "tensors of MTP layers"));
 	fixture_close(&fx);
 }
 

@@ -855,6 +855,46 @@ test_hostile_panels(void **state)
 	fixture_close(&fx);
 }
 
+/* A draft layer is packed along, and drafts from the pack are those from the model in the same types. */
+static void
+test_draft_layer(void **state)
+{
+	Dsv3ModelOptions options = {.threads = 1, .drafts = true};
+	float drafts[2][32], logits[3 * 32];
+	int32_t ids[4] = {5, 9, 2, 7};
+	int32_t block = 0;
+	Fixture fx;
+
+	(void) state;
+	fixture_open(&fx);
+	fixture_fill(&fx, "BF16", false);
+	fixture_draft(&fx, "BF16");
+	fixture_write(&fx);
+	pack_bits(&fx, 4);
+	for (int packed = 0; packed < 2; packed++)
+	{
+		Dsv3StepSeq seq = {.tokens = ids, .n_tokens = 3, .blocks = &block, .n_blocks = 1, .want = 1};
+		Dsv3Error err = {0};
+		Dsv3Model *model;
+		Dsv3Kv *kv;
+		int row = 0;
+
+		options.weights = packed ? DSV3_WEIGHTS_STORED : DSV3_WEIGHTS_INT4;
+		model = dsv3_model_open(packed ? out_path(&fx, "") : fx.dir, &options, &err);
+		assert_non_null(model);
+		assert_true(dsv3_model_info(model)->drafts);
+		kv = dsv3_kv_open(model, 1, &err);
+		assert_true(dsv3_model_step(model, kv, &seq, 1, logits, NULL, &err));
+		seq = (Dsv3StepSeq){
+			.tokens = ids + 3, .n_tokens = 1, .position = 3, .blocks = &block, .n_blocks = 1, .want = 1};
+		assert_true(dsv3_model_draft(model, kv, &seq, &row, 1, drafts[packed], &err));
+		dsv3_kv_close(kv);
+		dsv3_model_close(model);
+	}
+	assert_memory_equal(drafts[0], drafts[1], sizeof(drafts[0]));
+	fixture_close(&fx);
+}
+
 int
 main(void)
 {
@@ -865,7 +905,7 @@ main(void)
 		cmocka_unit_test(test_rules),          cmocka_unit_test(test_resume),
 		cmocka_unit_test(test_resume_damaged), cmocka_unit_test(test_trouble),
 		cmocka_unit_test(test_no_space),       cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_hostile_panels),
+		cmocka_unit_test(test_hostile_panels), cmocka_unit_test(test_draft_layer),
 	};
 
 	return cmocka_run_group_tests_name("pack", tests, NULL, NULL);

@@ -407,6 +407,65 @@ test_switches(void **state)
 	fixture_close(&fx);
 }
 
+/* The draft layer: left alone unless asked for; its copies of the embedding and the output matrix used when they are none. */
+static void
+test_draft_layer(void **state)
+{
+	Dsv3CheckpointOptions options = {.weights = DSV3_WEIGHTS_INT4, .drafts = true};
+	Fixture fx;
+	Dsv3Checkpoint *cp;
+	Dsv3Error err = {0};
+	int64_t plain;
+
+	(void) state;
+	fixture_open(&fx);
+	fixture_fill(&fx, "BF16", false);
+	fixture_draft(&fx, "BF16");
+	fixture_write(&fx);
+	cp = open_mode(&fx, DSV3_WEIGHTS_INT4);
+	assert_int_equal(cp->weights.draft.joint.out, 0);
+	assert_int_equal(cp->info.draft_bytes, 0);
+	plain = cp->info.weight_bytes;
+	dsv3_checkpoint_close(cp);
+
+	cp = dsv3_checkpoint_open(fx.dir, &options, &err);
+	assert_non_null(cp);
+	assert_int_equal(cp->weights.draft.joint.type, DSV3_TYPE_INT8);
+	assert_int_equal(cp->weights.draft.joint.in, 2 * 16);
+	assert_int_equal(cp->weights.layers[2].experts[3].up.type, DSV3_TYPE_A4);
+	assert_int_equal(cp->weights.draft.embed.out, 0);
+	assert_int_equal(cp->weights.draft.head.out, 0);
+	check_vector(&fx, cp->weights.draft.embed_norm, "model.layers.2.enorm.weight");
+	check_vector(&fx, cp->weights.draft.final_norm, "model.layers.2.shared_head.norm.weight");
+	assert_true(cp->info.draft_bytes > 0);
+	assert_int_equal(cp->info.weight_bytes, plain + cp->info.draft_bytes);
+	dsv3_checkpoint_close(cp);
+
+	fixture_find(&fx, "model.layers.2.shared_head.head.weight")->data[1] ^= 1;
+	fixture_write(&fx);
+	cp = dsv3_checkpoint_open(fx.dir, &options, &err);
+	assert_non_null(cp);
+	assert_int_equal(cp->weights.draft.embed.out, 0);
+	assert_int_equal(cp->weights.draft.head.out, 32);
+	assert_int_equal(cp->weights.draft.head.type, DSV3_TYPE_INT8);
+	dsv3_checkpoint_close(cp);
+
+	/* Of a layer without the copies nothing is missing; of one without a norm something is. */
+	fixture_remove(&fx, "model.layers.2.shared_head.head.weight");
+	fixture_remove(&fx, "model.layers.2.embed_tokens.weight");
+	fixture_write(&fx);
+	cp = dsv3_checkpoint_open(fx.dir, &options, &err);
+	assert_non_null(cp);
+	dsv3_checkpoint_close(cp);
+	fixture_remove(&fx, "model.layers.2.hnorm.weight");
+	fixture_write(&fx);
+	assert_null(dsv3_checkpoint_open(fx.dir, &options, &err));
+	assert_string_equal(err.sqlstate, "XX001");
+	assert_non_null(strstr(err.message, "hnorm"));
+	dsv3_checkpoint_close(open_mode(&fx, DSV3_WEIGHTS_STORED));
+	fixture_close(&fx);
+}
+
 /* The three places a wrapped text model's tensors may be. */
 static void
 test_prefixes(void **state)
@@ -898,21 +957,14 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_plain_types),
-		cmocka_unit_test(test_fp8),
-		cmocka_unit_test(test_fp8_fused),
-		cmocka_unit_test(test_switches),
-		cmocka_unit_test(test_prefixes),
-		cmocka_unit_test(test_info),
-		cmocka_unit_test(test_digest),
-		cmocka_unit_test(test_digest_samples),
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_tensor_refused),
-		cmocka_unit_test(test_not_finite),
-		cmocka_unit_test(test_fp8_refused),
-		cmocka_unit_test(test_giant_config),
-		cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_numbers),      cmocka_unit_test(test_plain_types),
+		cmocka_unit_test(test_fp8),          cmocka_unit_test(test_fp8_fused),
+		cmocka_unit_test(test_switches),     cmocka_unit_test(test_draft_layer),
+		cmocka_unit_test(test_prefixes),     cmocka_unit_test(test_info),
+		cmocka_unit_test(test_digest),       cmocka_unit_test(test_digest_samples),
+		cmocka_unit_test(test_memory),       cmocka_unit_test(test_tensor_refused),
+		cmocka_unit_test(test_not_finite),   cmocka_unit_test(test_fp8_refused),
+		cmocka_unit_test(test_giant_config), cmocka_unit_test(test_mutations),
 	};
 
 	return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
