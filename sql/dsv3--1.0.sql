@@ -260,6 +260,38 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000 ROWS 1
 COMMENT ON FUNCTION dsv3_extract_json_batch(pg_catalog.text[], pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb)
 	IS 'a JSON document that follows the schema for each input of an array; a failure that concerns one input is returned in its row';
 
+CREATE FUNCTION dsv3_agg_step(state pg_catalog.internal, input pg_catalog.text, instruction pg_catalog.text)
+RETURNS pg_catalog.internal
+AS 'MODULE_PATHNAME', 'dsv3_agg_step_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_agg_step(pg_catalog.internal, pg_catalog.text, pg_catalog.text) IS 'of dsv3_agg';
+
+CREATE FUNCTION dsv3_summarize_agg_step(state pg_catalog.internal, input pg_catalog.text)
+RETURNS pg_catalog.internal
+AS 'MODULE_PATHNAME', 'dsv3_summarize_agg_step_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_summarize_agg_step(pg_catalog.internal, pg_catalog.text) IS 'of dsv3_summarize_agg';
+
+CREATE FUNCTION dsv3_agg_final(state pg_catalog.internal)
+RETURNS pg_catalog.text
+AS 'MODULE_PATHNAME', 'dsv3_agg_final_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_agg_final(pg_catalog.internal) IS 'of dsv3_agg and dsv3_summarize_agg';
+
+CREATE AGGREGATE dsv3_agg(input pg_catalog.text, instruction pg_catalog.text) (
+	SFUNC = dsv3_agg_step,
+	STYPE = pg_catalog.internal,
+	FINALFUNC = dsv3_agg_final,
+	PARALLEL = RESTRICTED);
+COMMENT ON AGGREGATE dsv3_agg(pg_catalog.text, pg_catalog.text) IS 'one answer to the instruction about all texts, however many they are';
+
+CREATE AGGREGATE dsv3_summarize_agg(input pg_catalog.text) (
+	SFUNC = dsv3_summarize_agg_step,
+	STYPE = pg_catalog.internal,
+	FINALFUNC = dsv3_agg_final,
+	PARALLEL = RESTRICTED);
+COMMENT ON AGGREGATE dsv3_summarize_agg(pg_catalog.text) IS 'one summary of all texts, however many they are';
+
 CREATE FUNCTION dsv3_pin_prefix(
 	prompt pg_catalog.text,
 	system pg_catalog.text DEFAULT NULL,
@@ -313,6 +345,11 @@ REVOKE ALL ON FUNCTION dsv3_is_true(pg_catalog.text, pg_catalog.text, pg_catalog
 REVOKE ALL ON FUNCTION dsv3_score(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_generate_batch(pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_extract_json_batch(pg_catalog.text[], pg_catalog.jsonb, pg_catalog.text, pg_catalog.int4, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_agg_step(pg_catalog.internal, pg_catalog.text, pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_summarize_agg_step(pg_catalog.internal, pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_agg_final(pg_catalog.internal) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_agg(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_summarize_agg(pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_pin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_unpin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_cache_reset(pg_catalog.text) FROM PUBLIC;

@@ -26,6 +26,7 @@
 
 #include "common/version.h"
 #include "pg/client.h"
+#include "pg/functions.h"
 #include "pg/queue.h"
 #include "pg/text.h"
 
@@ -300,6 +301,18 @@ dsv3_model_info_1_0(PG_FUNCTION_ARGS)
 	if (!superuser())
 		return DirectFunctionCall2(jsonb_delete, JsonbPGetDatum(model), CStringGetTextDatum("path"));
 	PG_RETURN_JSONB_P(model);
+}
+
+int64
+dsv3_model_context(void)
+{
+	Jsonb *model = engine_json(take_snapshot()->shared.model_json);
+	JsonbValue value;
+
+	if (model == NULL || getKeyJsonValueFromContainer(&model->root, "context", 7, &value) == NULL ||
+		value.type != jbvNumeric)
+		return 0;
+	return DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value.val.numeric)));
 }
 
 /* dsv3_stat_engine() -> one row of sums since the server started */

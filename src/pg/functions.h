@@ -7,6 +7,7 @@
 
 #include "pg/compat.h"
 
+#include "pg/answer.h"
 #include "pg/client.h"
 #include "pg/options.h"
 
@@ -19,5 +20,8 @@ extern bool dsv3_generate_request(FunctionCallInfo fcinfo, Dsv3OptionsOf functio
 /* The ten columns of dsv3_try_generate; a failure is a row error. */
 extern void
 dsv3_generate_columns(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls);
+
+/* Tokens that a prompt and its answer may have together; 0: no engine was ready yet. */
+extern int64 dsv3_model_context(void);
 
 #endif /* DSV3_FUNCTIONS_H */

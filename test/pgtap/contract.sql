@@ -33,6 +33,9 @@ INSERT INTO contract VALUES
 	('dsv3_score(text,text,jsonb)', 'real', true, false, 1000000),
 	('dsv3_generate_batch(text[],text,text,integer,double precision,bigint,jsonb)', 'SETOF record', true, false, 1000000),
 	('dsv3_extract_json_batch(text[],jsonb,text,integer,jsonb)', 'SETOF record', true, false, 1000000),
+	('dsv3_agg_step(internal,text,text)', 'internal', true, false, 1),
+	('dsv3_summarize_agg_step(internal,text)', 'internal', true, false, 1),
+	('dsv3_agg_final(internal)', 'text', true, false, 1000000),
 	('dsv3_pin_prefix(text,text,jsonb)', 'integer', true, false, 1000000),
 	('dsv3_unpin_prefix(text,text,jsonb)', 'integer', true, false, 10000),
 	('dsv3_cache_reset(text)', 'void', true, true, 10000),
@@ -104,6 +107,14 @@ SELECT is(pg_get_function_arguments(signature::regprocedure), arguments, signatu
 	 'OUT state text, OUT since timestamp with time zone, OUT model text, OUT digest text, OUT device text, OUT queued integer, OUT running integer, OUT oldest_wait interval, OUT restarts bigint, OUT next_start_at timestamp with time zone, OUT last_error text, OUT last_hint text, OUT last_error_at timestamp with time zone, OUT engine_pid integer, OUT supervisor_pid integer, OUT library_version text, OUT engine_version text, OUT protocol_version integer'),
 	('dsv3_cancel(uuid)', 'trace_id uuid')) AS v (signature, arguments);
 
+-- Aggregates: both have one final function, which does not change the state.
+SELECT unnest(ARRAY[
+       is(a.aggfinalfn::text, 'dsv3_agg_final', name || ' has its final function'),
+       is(a.aggfinalmodify::text, 'r', name || ' leaves its state as it is'),
+       ok(NOT has_function_privilege('public', name, 'EXECUTE'), name || ' is granted to nobody'),
+       isnt(obj_description(name::regprocedure, 'pg_proc'), NULL, name || ' has a comment')])
+FROM unnest(ARRAY['dsv3_agg(text,text)', 'dsv3_summarize_agg(text)']) AS n (name) JOIN pg_aggregate AS a ON a.aggfnoid = name::regprocedure;
+
 -- Views: columns, grants, comments.
 SELECT unnest(ARRAY[
        has_view('public', name, name || ' is a view'),
@@ -123,7 +134,7 @@ SELECT set_eq(
 	$$ SELECT p.oid::regprocedure::text FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
 	   WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') $$,
-	'SELECT signature FROM contract', 'the functions of the extension are these');
+	$$ SELECT signature FROM contract UNION ALL VALUES ('dsv3_agg(text,text)'), ('dsv3_summarize_agg(text)') $$, 'the functions of the extension are these');
 SELECT set_eq(
 	$$ SELECT c.relname::text FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid
 	   WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
