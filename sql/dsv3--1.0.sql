@@ -359,6 +359,7 @@ REVOKE ALL ON FUNCTION dsv3_warmup() FROM PUBLIC;
 -- that name files of the server go to pg_read_all_stats only, the model's path to superusers, requests to who made them.
 -- dsv3_cancel checks in C whose request it is, as pg_cancel_backend does.
 -- public: dsv3_health dsv3_model_info dsv3_version dsv3_activity dsv3_stat_engine dsv3_cancel
+-- public: dsv3_stat_latency dsv3_stat_failures dsv3_stat_roles dsv3_stat_experts
 
 CREATE FUNCTION dsv3_health(
 	OUT state pg_catalog.text,
@@ -427,6 +428,7 @@ CREATE FUNCTION dsv3_stat_engine(
 	OUT completed pg_catalog.int8,
 	OUT failed pg_catalog.int8,
 	OUT cancelled pg_catalog.int8,
+	OUT refused pg_catalog.int8,
 	OUT nulled pg_catalog.int8,
 	OUT resubmitted pg_catalog.int8,
 	OUT prompt_tokens pg_catalog.int8,
@@ -444,8 +446,82 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dsv3_stat_engine() IS 'sums over all requests; see the view of the same name';
 
 CREATE VIEW dsv3_stat_engine AS SELECT * FROM @extschema@.dsv3_stat_engine();
-COMMENT ON VIEW dsv3_stat_engine IS 'sums over all requests since the server started, and the engine''s own counters';
+COMMENT ON VIEW dsv3_stat_engine IS 'sums over all requests since the last dsv3_stat_reset, and the engine''s own counters';
 GRANT SELECT ON dsv3_stat_engine TO PUBLIC;
+
+CREATE FUNCTION dsv3_stat_latency(
+	OUT name pg_catalog.text,
+	OUT edges pg_catalog.float8[],
+	OUT counts pg_catalog.int8[],
+	OUT count pg_catalog.int8,
+	OUT sum pg_catalog.float8)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_stat_latency_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED ROWS 6;
+COMMENT ON FUNCTION dsv3_stat_latency() IS 'times in classes; see the view of the same name';
+
+CREATE VIEW dsv3_stat_latency AS SELECT * FROM @extschema@.dsv3_stat_latency();
+COMMENT ON VIEW dsv3_stat_latency IS 'how long requests and their parts took: how many at most each of the edges, in seconds; all of them, and their sum';
+GRANT SELECT ON dsv3_stat_latency TO PUBLIC;
+
+CREATE FUNCTION dsv3_stat_failures(
+	OUT sqlstate pg_catalog.text,
+	OUT failures pg_catalog.int8)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_stat_failures_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED ROWS 10;
+COMMENT ON FUNCTION dsv3_stat_failures() IS 'failures by SQLSTATE; see the view of the same name';
+
+CREATE VIEW dsv3_stat_failures AS SELECT * FROM @extschema@.dsv3_stat_failures();
+COMMENT ON VIEW dsv3_stat_failures IS 'how many requests failed or were refused with which SQLSTATE';
+GRANT SELECT ON dsv3_stat_failures TO PUBLIC;
+
+CREATE FUNCTION dsv3_stat_roles(
+	OUT role pg_catalog.text,
+	OUT requests pg_catalog.int8,
+	OUT completed pg_catalog.int8,
+	OUT failed pg_catalog.int8,
+	OUT cancelled pg_catalog.int8,
+	OUT refused pg_catalog.int8,
+	OUT nulled pg_catalog.int8,
+	OUT prompt_tokens pg_catalog.int8,
+	OUT cached_tokens pg_catalog.int8,
+	OUT output_tokens pg_catalog.int8,
+	OUT queue_ms pg_catalog.float8,
+	OUT compute_ms pg_catalog.float8,
+	OUT last_request_at pg_catalog.timestamptz)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_stat_roles_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED ROWS 20;
+COMMENT ON FUNCTION dsv3_stat_roles() IS 'sums by role; see the view of the same name';
+
+CREATE VIEW dsv3_stat_roles AS SELECT * FROM @extschema@.dsv3_stat_roles();
+COMMENT ON VIEW dsv3_stat_roles
+	IS 'what each role has asked for and got: one''s own row, or all for members of pg_read_all_stats';
+GRANT SELECT ON dsv3_stat_roles TO PUBLIC;
+
+CREATE FUNCTION dsv3_stat_experts(
+	OUT layer pg_catalog.int4,
+	OUT expert pg_catalog.int4,
+	OUT tokens pg_catalog.int8,
+	OUT share pg_catalog.float8,
+	OUT balancedness pg_catalog.float8)
+RETURNS SETOF pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_stat_experts_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION dsv3_stat_experts() IS 'tokens by expert; see the view of the same name';
+
+CREATE VIEW dsv3_stat_experts AS SELECT * FROM @extschema@.dsv3_stat_experts();
+COMMENT ON VIEW dsv3_stat_experts
+	IS 'how many tokens each routed expert of each layer has computed, their share of the layer, and how even the layer is';
+GRANT SELECT ON dsv3_stat_experts TO PUBLIC;
+
+CREATE FUNCTION dsv3_stat_reset()
+RETURNS pg_catalog.timestamptz
+AS 'MODULE_PATHNAME', 'dsv3_stat_reset_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_stat_reset() IS 'set all statistics to zero, for all roles and databases; the time from which on is counted';
+REVOKE ALL ON FUNCTION dsv3_stat_reset() FROM PUBLIC;
 
 CREATE VIEW dsv3_stat_kv_cache AS SELECT
 	(s.engine OPERATOR(pg_catalog.->>) 'kv_blocks')::pg_catalog.int8 AS blocks,

@@ -276,7 +276,7 @@ on_mix_event(void *arg, const Dsv3Event *event)
 static void
 close_engine(Run *run)
 {
-	char *text = run->scheduler ? dsv3_scheduler_stats(run->scheduler, false) : NULL;
+	char *text = run->scheduler ? dsv3_scheduler_stats(run->scheduler) : NULL;
 	json_t *stats = text ? json_loads(text, 0, NULL) : NULL;
 
 	run->totals.steps += json_integer_value(json_object_get(stats, "steps"));

@@ -129,23 +129,37 @@ dsv3_body_bool(Dsv3BodyWriter *writer, Dsv3Field field, bool value)
 	body_uint(writer, field, value ? 1 : 0, 1);
 }
 
-void
-dsv3_body_tokens(Dsv3BodyWriter *writer, Dsv3Field field, const int32_t *ids, size_t count)
+/* Reserve a field of count numbers as raw bytes; returns where they are to be written in wire order, or NULL. */
+static uint8_t *
+body_array(Dsv3BodyWriter *writer, Dsv3Field field, const void *values, size_t count, size_t bytes)
 {
 	size_t start = writer->len;
 
-	if (count > DSV3_FRAME_MAX_BODY / 4)
+	if (count > DSV3_FRAME_MAX_BODY / bytes)
 	{
 		writer->overflow = true;
-		return;
+		return NULL;
 	}
-	/* Reserve the field as raw bytes, then write the ids in wire order over them. */
-	dsv3_body_bytes(writer, field, ids, count * 4);
-	if (writer->buf && !writer->overflow)
-	{
-		for (size_t i = 0; i < count; i++)
-			put_uint(writer->buf + start + FIELD_HEADER + 4 * i, (uint32_t) ids[i], 4);
-	}
+	dsv3_body_bytes(writer, field, values, count * bytes);
+	return writer->buf && !writer->overflow ? writer->buf + start + FIELD_HEADER : NULL;
+}
+
+void
+dsv3_body_tokens(Dsv3BodyWriter *writer, Dsv3Field field, const int32_t *ids, size_t count)
+{
+	uint8_t *to = body_array(writer, field, ids, count, 4);
+
+	for (size_t i = 0; to && i < count; i++)
+		put_uint(to + 4 * i, (uint32_t) ids[i], 4);
+}
+
+void
+dsv3_body_u64s(Dsv3BodyWriter *writer, Dsv3Field field, const uint64_t *values, size_t count)
+{
+	uint8_t *to = body_array(writer, field, values, count, 8);
+
+	for (size_t i = 0; to && i < count; i++)
+		put_uint(to + 8 * i, values[i], 8);
 }
 
 void
@@ -239,4 +253,10 @@ dsv3_body_get_tokens(Dsv3BodyReader *reader, int32_t *ids, size_t capacity)
 	for (size_t i = 0; i < count; i++)
 		ids[i] = (int32_t) take_uint(reader->value + 4 * i, 4);
 	return count;
+}
+
+uint64_t
+dsv3_body_get_u64_at(const Dsv3BodyReader *reader, size_t index)
+{
+	return take_uint(reader->value + 8 * index, 8);
 }

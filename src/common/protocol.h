@@ -156,6 +156,10 @@ typedef enum Dsv3Field
 	DSV3_FIELD_MODEL_JSON = 100, /* text: an object with what dsv3_model_info() shows */
 	DSV3_FIELD_STATS_JSON = 101, /* text: an object of counters */
 	DSV3_FIELD_EXPERTS = 102,    /* bool, in a STATS question: tokens per expert are wanted too */
+	/* Their answer, of a model that has experts: u32; u64s, tokens that each expert of each layer has computed since the engine
+	 * started, layer by layer. */
+	DSV3_FIELD_EXPERT_LAYERS = 103,
+	DSV3_FIELD_EXPERT_TOKENS = 104,
 
 	/* PONG. The I/O thread answers; a scheduler that is busy without progress between two answers hangs in a step. */
 	DSV3_FIELD_PROGRESS = 110, /* u64: rises with every turn of the scheduler's loop */
@@ -196,6 +200,7 @@ extern void dsv3_body_u64(Dsv3BodyWriter *writer, Dsv3Field field, uint64_t valu
 extern void dsv3_body_f64(Dsv3BodyWriter *writer, Dsv3Field field, double value);
 extern void dsv3_body_bool(Dsv3BodyWriter *writer, Dsv3Field field, bool value);
 extern void dsv3_body_tokens(Dsv3BodyWriter *writer, Dsv3Field field, const int32_t *ids, size_t count);
+extern void dsv3_body_u64s(Dsv3BodyWriter *writer, Dsv3Field field, const uint64_t *values, size_t count);
 
 /* Body reader: dsv3_body_next steps through the fields; false at the end or on a malformed body (then error is set to a
  * static text). The value accessors check the length and set error on a mismatch, giving 0. */
@@ -218,5 +223,8 @@ extern double dsv3_body_get_f64(Dsv3BodyReader *reader);
 extern bool dsv3_body_get_bool(Dsv3BodyReader *reader);
 /* Copies count ids out (the value may be unaligned); capacity in ids; sets error if it does not fit or is ragged. */
 extern size_t dsv3_body_get_tokens(Dsv3BodyReader *reader, int32_t *ids, size_t capacity);
+
+/* Likewise for u64s, of which the value holds value_len / 8: one of them. */
+extern uint64_t dsv3_body_get_u64_at(const Dsv3BodyReader *reader, size_t index);
 
 #endif /* DSV3_PROTOCOL_H */

@@ -61,25 +61,3 @@ dsv3_backend_decode(Dsv3Backend *backend, const int32_t *ids, size_t count, bool
 	}
 	return backend->ops->decoder_finish(backend, &decoder, out, err);
 }
-
-json_t *
-dsv3_backend_expert_counts(const Dsv3Backend *backend)
-{
-	json_t *layers = json_array();
-
-	for (int layer = 0; backend->expert_counts && layer < backend->info.n_layers; layer++)
-	{
-		json_t *experts = json_array();
-
-		for (int e = 0; e < backend->info.n_routed_experts; e++)
-		{
-			const atomic_uint_least64_t *count =
-				&backend
-					 ->expert_counts[(size_t) layer * (size_t) backend->info.n_routed_experts + (size_t) e];
-
-			json_array_append_new(experts, json_integer((json_int_t) atomic_load(count)));
-		}
-		json_array_append_new(layers, experts);
-	}
-	return layers;
-}

@@ -12,8 +12,6 @@
 #ifndef DSV3_BACKEND_H
 #define DSV3_BACKEND_H
 
-#include <jansson.h>
-
 #include "model/model.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
@@ -94,9 +92,6 @@ extern bool dsv3_backend_weights(const char *name, Dsv3WeightMode *mode, Dsv3Err
 /* Decode a whole run of ids to valid UTF-8 (invalid parts become U+FFFD); an id out of range fails with 22023. */
 extern bool dsv3_backend_decode(Dsv3Backend *backend, const int32_t *ids, size_t count, bool skip_special,
 								Dsv3Text *out, Dsv3Error *err);
-
-/* Tokens each routed expert computed, as arrays of a layer's experts in an array of layers; the caller's. NULL without memory. */
-extern json_t *dsv3_backend_expert_counts(const Dsv3Backend *backend);
 
 extern Dsv3Backend *dsv3_backend_test_open(const char *options, Dsv3Error *err);
 extern Dsv3Backend *

@@ -153,24 +153,42 @@ has_room(void *arg)
 	return dsv3_pump_has_room(((Engine *) arg)->pump);
 }
 
-/* One field of JSON text in a frame of its own. */
+/* The body of READY or STATS: JSON, and what the experts computed where that is asked for. */
 static void
-send_json(Engine *engine, uint16_t type, uint64_t request, Dsv3Field field, const char *json)
+write_state(Dsv3BodyWriter *writer, Dsv3Field field, const char *json, const Dsv3ExpertTokens *experts)
+{
+	dsv3_body_text(writer, field, json);
+	if (experts->counts)
+	{
+		dsv3_body_u32(writer, DSV3_FIELD_EXPERT_LAYERS, (uint32_t) experts->n_layers);
+		dsv3_body_u64s(writer, DSV3_FIELD_EXPERT_TOKENS, experts->counts,
+					   experts->n_layers * experts->n_experts);
+	}
+}
+
+static void
+send_state(Engine *engine, uint16_t type, uint64_t request, Dsv3Field field, const char *json,
+		   const Dsv3ExpertTokens *experts)
 {
 	Dsv3BodyWriter writer;
-	size_t size = json ? strlen(json) + 16 : 0;
-	uint8_t *body = json ? malloc(size) : NULL;
+	uint8_t *body = NULL;
+	bool sent = false;
 
+	if (json != NULL)
+	{
+		dsv3_body_init(&writer, NULL, 0);
+		write_state(&writer, field, json, experts);
+		body = malloc(writer.len);
+	}
 	if (body != NULL)
 	{
-		dsv3_body_init(&writer, body, size);
-		dsv3_body_text(&writer, field, json);
-		if (!writer.overflow && dsv3_pump_send(engine->pump, type, request, body, writer.len))
-		{
-			free(body);
-			return;
-		}
+		dsv3_body_init(&writer, body, writer.len);
+		write_state(&writer, field, json, experts);
+		sent = !writer.overflow && dsv3_pump_send(engine->pump, type, request, body, writer.len);
 	}
+	free(body);
+	if (sent)
+		return;
 	dsv3_log(DSV3_ERROR, "out of memory");
 	_exit(1);
 }
@@ -194,19 +212,26 @@ static void
 answer_stats(Engine *engine, uint64_t request, const uint8_t *body, size_t len)
 {
 	Dsv3Scheduler *scheduler = atomic_load(&engine->scheduler);
+	Dsv3ExpertTokens experts = {0};
 	Dsv3BodyReader reader;
-	bool experts = false;
+	bool wanted = false;
 	char *json;
 
 	dsv3_body_open(&reader, body, len);
 	while (dsv3_body_next(&reader))
 	{
 		if (reader.field == DSV3_FIELD_EXPERTS)
-			experts = dsv3_body_get_bool(&reader);
+			wanted = dsv3_body_get_bool(&reader);
 	}
-	json = scheduler ? dsv3_scheduler_stats(scheduler, experts) : strdup("{}");
-	send_json(engine, DSV3_FRAME_STATS, request, DSV3_FIELD_STATS_JSON, json);
+	json = scheduler ? dsv3_scheduler_stats(scheduler) : strdup("{}");
+	if (scheduler && wanted && !dsv3_scheduler_expert_tokens(scheduler, &experts))
+	{
+		free(json);
+		json = NULL;
+	}
+	send_state(engine, DSV3_FRAME_STATS, request, DSV3_FIELD_STATS_JSON, json, &experts);
 	free(json);
+	free(experts.counts);
 }
 
 static bool
@@ -541,7 +566,7 @@ dsv3_engine_serve(int fd, pid_t parent, bool debug)
 			 dsv3_scheduler_context(scheduler), backend->info.threads,
 			 strstr(model_json ? model_json : "", "\"sandbox\":\"none") ? "off" : "on");
 	atomic_store(&engine.scheduler, scheduler);
-	send_json(&engine, DSV3_FRAME_READY, 0, DSV3_FIELD_MODEL_JSON, model_json);
+	send_state(&engine, DSV3_FRAME_READY, 0, DSV3_FIELD_MODEL_JSON, model_json, &(Dsv3ExpertTokens){0});
 	free(model_json);
 	dsv3_scheduler_run(scheduler);
 	_exit(1); /* nothing stops the scheduler here */

@@ -106,7 +106,18 @@ extern void dsv3_scheduler_wake(Dsv3Scheduler *scheduler);
 extern uint64_t dsv3_scheduler_progress(const Dsv3Scheduler *scheduler);
 extern bool dsv3_scheduler_busy(Dsv3Scheduler *scheduler);
 
-/* Counters as a JSON object, malloc'd; any thread. experts: also tokens per layer and expert. NULL without memory. */
-extern char *dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts);
+/* Counters as a JSON object, malloc'd; any thread. NULL without memory. */
+extern char *dsv3_scheduler_stats(Dsv3Scheduler *scheduler);
+
+/* How many tokens each routed expert has computed. */
+typedef struct Dsv3ExpertTokens
+{
+	size_t n_layers;
+	size_t n_experts;
+	uint64_t *counts; /* [n_layers][n_experts], the caller's to free; NULL: the model has none */
+} Dsv3ExpertTokens;
+
+/* Any thread. False without memory. */
+extern bool dsv3_scheduler_expert_tokens(const Dsv3Scheduler *scheduler, Dsv3ExpertTokens *out);
 
 #endif /* DSV3_SCHEDULER_H */

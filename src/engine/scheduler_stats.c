@@ -2,12 +2,14 @@
  * scheduler_stats.c
  *	  The scheduler's counters as JSON, for STATS and dsv3_stat_engine.
  */
+#include <stdlib.h>
+
 #include <jansson.h>
 
 #include "engine/scheduler_state.h"
 
 char *
-dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts)
+dsv3_scheduler_stats(Dsv3Scheduler *scheduler)
 {
 	int places[N_JOB_PLACES] = {0};
 	uint64_t oldest = 0;
@@ -53,9 +55,23 @@ dsv3_scheduler_stats(Dsv3Scheduler *scheduler, bool experts)
 	PUT("kv_disk_not_stored", atomic_load(&scheduler->stat_disk_unstored));
 	PUT("kv_block_tokens", DSV3_KV_BLOCK);
 #undef PUT
-	if (experts)
-		json_object_set_new(stats, "expert_tokens", dsv3_backend_expert_counts(scheduler->backend));
 	text = json_dumps(stats, JSON_COMPACT);
 	json_decref(stats);
 	return text;
+}
+
+bool
+dsv3_scheduler_expert_tokens(const Dsv3Scheduler *scheduler, Dsv3ExpertTokens *out)
+{
+	const Dsv3Backend *backend = scheduler->backend;
+
+	out->n_layers = (size_t) backend->info.n_layers;
+	out->n_experts = (size_t) backend->info.n_routed_experts;
+	out->counts = NULL;
+	if (backend->expert_counts == NULL)
+		return true;
+	out->counts = calloc(out->n_layers * out->n_experts, sizeof(*out->counts));
+	for (size_t i = 0; out->counts && i < out->n_layers * out->n_experts; i++)
+		out->counts[i] = atomic_load_explicit(&backend->expert_counts[i], memory_order_relaxed);
+	return out->counts != NULL;
 }

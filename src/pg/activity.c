@@ -1,7 +1,7 @@
 /*
  * activity.c
  *	  What the server's administrator and its users see of the engine and of the requests: dsv3_health(),
- *	  dsv3_model_info(), dsv3_activity, dsv3_stat_engine, and dsv3_cancel().
+ *	  dsv3_model_info(), dsv3_activity, and dsv3_cancel().
  *
  * Everything is read from shared memory; none of these functions talks to the engine, so they answer at once whatever
  * state it is in. Values are copied while the lock is held and turned into datums after it.
@@ -13,77 +13,29 @@
 
 #include "pg/compat.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_authid.h"
 #include "commands/dbcommands.h"
-#include "funcapi.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
 #include "common/version.h"
+#include "pg/activity.h"
 #include "pg/client.h"
 #include "pg/functions.h"
 #include "pg/queue.h"
+#include "pg/row.h"
 #include "pg/text.h"
 
 PG_FUNCTION_INFO_V1(dsv3_health_1_0);
 PG_FUNCTION_INFO_V1(dsv3_model_info_1_0);
 PG_FUNCTION_INFO_V1(dsv3_activity_1_0);
-PG_FUNCTION_INFO_V1(dsv3_stat_engine_1_0);
 PG_FUNCTION_INFO_V1(dsv3_cancel_1_0);
 
-/* A row under construction. */
-typedef struct Row
-{
-	Datum values[20];
-	bool nulls[20];
-	int n;
-} Row;
-
-static void
-add(Row *row, Datum value, bool null)
-{
-	Assert(row->n < (int) lengthof(row->values));
-	row->values[row->n] = value;
-	row->nulls[row->n++] = null;
-}
-
-static void
-add_text(Row *row, const char *text)
-{
-	add(row, text ? CStringGetTextDatum(text) : (Datum) 0, text == NULL);
-}
-
-static void
-add_int(Row *row, int64 value)
-{
-	add(row, Int64GetDatum(value), false);
-}
-
-static void
-add_time(Row *row, TimestampTz time)
-{
-	add(row, TimestampTzGetDatum(time), time == 0);
-}
-
-static Datum
-form_row(FunctionCallInfo fcinfo, Row *row)
-{
-	TupleDesc tupdesc;
-
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	if (tupdesc->natts != row->n)
-		elog(ERROR, "row has %d columns, its type %d", row->n, tupdesc->natts);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), row->values, row->nulls));
-}
-
-static bool
-reads_all_stats(void)
+bool
+dsv3_reads_all_stats(void)
 {
 	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
@@ -114,8 +66,8 @@ parse_json(char *text)
 }
 
 /* A JSON text that the engine sent about itself; NULL when there is none, or it is not an object. */
-static Jsonb *
-engine_json(const char *json)
+Jsonb *
+dsv3_engine_json(const char *json)
 {
 	Dsv3Failure failure;
 	Size len;
@@ -132,8 +84,8 @@ engine_json(const char *json)
 }
 
 /* A key of it as text, or NULL. */
-static char *
-json_text(Jsonb *json, const char *key)
+char *
+dsv3_json_text(Jsonb *json, const char *key)
 {
 	JsonbValue value;
 
@@ -141,6 +93,17 @@ json_text(Jsonb *json, const char *key)
 		value.type != jbvString)
 		return NULL;
 	return pnstrdup(value.val.string.val, value.val.string.len);
+}
+
+double
+dsv3_json_number(Jsonb *json, const char *key)
+{
+	JsonbValue value;
+
+	if (json == NULL || getKeyJsonValueFromContainer(&json->root, key, (int) strlen(key), &value) == NULL ||
+		value.type != jbvNumeric)
+		return 0;
+	return DatumGetFloat8(DirectFunctionCall1(numeric_float8, NumericGetDatum(value.val.numeric)));
 }
 
 static const char *
@@ -162,22 +125,14 @@ engine_state_name(Dsv3EngineState state)
 
 /* ---- health ---- */
 
-/* The header, and a count of the slots, at one moment. */
-typedef struct EngineSnapshot
+Dsv3Snapshot *
+dsv3_take_snapshot(void)
 {
-	Dsv3Shared shared;
-	int queued;
-	int running;
-	TimestampTz oldest; /* submitted_at of the longest waiting request, 0: none */
-} EngineSnapshot;
-
-static EngineSnapshot *
-take_snapshot(void)
-{
-	EngineSnapshot *snapshot = palloc0(sizeof(EngineSnapshot));
+	Dsv3Snapshot *snapshot = palloc0(sizeof(Dsv3Snapshot));
 
 	LWLockAcquire(dsv3_lock, LW_SHARED);
 	snapshot->shared = *dsv3_shared;
+	snapshot->stats = *dsv3_stats;
 	for (int i = 0; i < dsv3_shared->n_slots; i++)
 	{
 		const Dsv3Slot *slot = &dsv3_slots[i];
@@ -196,96 +151,96 @@ take_snapshot(void)
 }
 
 static void
-add_last_error(Row *row, const Dsv3Shared *shared, const char *supervisor_problem)
+add_last_error(Dsv3Row *row, const Dsv3Shared *shared, const char *supervisor_problem)
 {
 	const Dsv3Error *error = &shared->last_error;
 
 	if (supervisor_problem)
 	{
-		add_text(row, supervisor_problem);
-		add_text(row,
-				 "See the server log. The setting max_worker_processes must leave room for the supervisor.");
-		add_time(row, 0);
+		dsv3_row_text(row, supervisor_problem);
+		dsv3_row_text(
+			row, "See the server log. The setting max_worker_processes must leave room for the supervisor.");
+		dsv3_row_time(row, 0);
 		return;
 	}
-	if (shared->last_error_at == 0 || !reads_all_stats())
+	if (shared->last_error_at == 0 || !dsv3_reads_all_stats())
 	{
 		/* Messages name files of the server. */
-		add_text(row, NULL);
-		add_text(row, NULL);
+		dsv3_row_text(row, NULL);
+		dsv3_row_text(row, NULL);
 	}
 	else
 	{
-		add_text(row, dsv3_text_from_utf8_lossy(error->message));
-		add_text(row, error->hint[0] ? dsv3_text_from_utf8_lossy(error->hint) : NULL);
+		dsv3_row_text(row, dsv3_text_from_utf8_lossy(error->message));
+		dsv3_row_text(row, error->hint[0] ? dsv3_text_from_utf8_lossy(error->hint) : NULL);
 	}
-	add_time(row, shared->last_error_at);
+	dsv3_row_time(row, shared->last_error_at);
 }
 
 /* A server that does not preload the library has an answer too: this function is what people call to find out. */
 static Datum
 health_without_preload(FunctionCallInfo fcinfo)
 {
-	Row row = {.n = 0};
+	Dsv3Row row = {.n = 0};
 
-	add_text(&row, "down");
-	add(&row, (Datum) 0, true); /* since */
+	dsv3_row_text(&row, "down");
+	dsv3_row_add(&row, (Datum) 0, true); /* since */
 	for (int i = 0; i < 3; i++)
-		add_text(&row, NULL); /* model, digest, device */
+		dsv3_row_text(&row, NULL); /* model, digest, device */
 	for (int i = 0; i < 2; i++)
-		add(&row, Int32GetDatum(0), false); /* queued, running */
-	add(&row, (Datum) 0, true);             /* oldest_wait */
-	add_int(&row, 0);                       /* restarts */
-	add(&row, (Datum) 0, true);             /* next_start_at */
-	add_text(&row, "dsv3 must be loaded via shared_preload_libraries");
-	add_text(&row, "Add dsv3 to shared_preload_libraries in postgresql.conf and restart the server.");
-	add(&row, (Datum) 0, true); /* last_error_at */
-	add(&row, (Datum) 0, true); /* engine_pid */
-	add(&row, (Datum) 0, true); /* supervisor_pid */
-	add_text(&row, DSV3_VERSION);
-	add_text(&row, NULL);
-	add(&row, Int32GetDatum(DSV3_PROTOCOL_VERSION), false);
-	return form_row(fcinfo, &row);
+		dsv3_row_add(&row, Int32GetDatum(0), false); /* queued, running */
+	dsv3_row_add(&row, (Datum) 0, true);             /* oldest_wait */
+	dsv3_row_int8(&row, 0);                          /* restarts */
+	dsv3_row_add(&row, (Datum) 0, true);             /* next_start_at */
+	dsv3_row_text(&row, "dsv3 must be loaded via shared_preload_libraries");
+	dsv3_row_text(&row, "Add dsv3 to shared_preload_libraries in postgresql.conf and restart the server.");
+	dsv3_row_add(&row, (Datum) 0, true); /* last_error_at */
+	dsv3_row_add(&row, (Datum) 0, true); /* engine_pid */
+	dsv3_row_add(&row, (Datum) 0, true); /* supervisor_pid */
+	dsv3_row_text(&row, DSV3_VERSION);
+	dsv3_row_text(&row, NULL);
+	dsv3_row_add(&row, Int32GetDatum(DSV3_PROTOCOL_VERSION), false);
+	return dsv3_row_result(fcinfo, &row);
 }
 
 /* dsv3_health() -> one row, always */
 Datum
 dsv3_health_1_0(PG_FUNCTION_ARGS)
 {
-	Row row = {.n = 0};
-	EngineSnapshot *now;
+	Dsv3Row row = {.n = 0};
+	Dsv3Snapshot *now;
 	Jsonb *model;
 	bool supervised;
 
 	if (dsv3_shared == NULL)
 		return health_without_preload(fcinfo);
-	now = take_snapshot();
-	model = engine_json(now->shared.model_json);
+	now = dsv3_take_snapshot();
+	model = dsv3_engine_json(now->shared.model_json);
 	supervised = now->shared.supervisor_pid != 0;
 
-	add_text(&row, supervised ? engine_state_name(now->shared.engine_state) : "down");
-	add_time(&row, now->shared.engine_since);
-	add_text(&row, json_text(model, "name"));
-	add_text(&row, json_text(model, "digest"));
-	add_text(&row, json_text(model, "device"));
-	add(&row, Int32GetDatum(now->queued), false);
-	add(&row, Int32GetDatum(now->running), false);
+	dsv3_row_text(&row, supervised ? engine_state_name(now->shared.engine_state) : "down");
+	dsv3_row_time(&row, now->shared.engine_since);
+	dsv3_row_text(&row, dsv3_json_text(model, "name"));
+	dsv3_row_text(&row, dsv3_json_text(model, "digest"));
+	dsv3_row_text(&row, dsv3_json_text(model, "device"));
+	dsv3_row_add(&row, Int32GetDatum(now->queued), false);
+	dsv3_row_add(&row, Int32GetDatum(now->running), false);
 	if (now->oldest == 0)
-		add(&row, (Datum) 0, true);
+		dsv3_row_add(&row, (Datum) 0, true);
 	else
-		add(&row,
-			DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(GetCurrentTimestamp()),
-								TimestampTzGetDatum(now->oldest)),
-			false);
-	add_int(&row, (int64) now->shared.engine_restarts);
-	add_time(&row, now->shared.next_start_at);
+		dsv3_row_add(&row,
+					 DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(GetCurrentTimestamp()),
+										 TimestampTzGetDatum(now->oldest)),
+					 false);
+	dsv3_row_int8(&row, now->shared.engine_restarts);
+	dsv3_row_time(&row, now->shared.next_start_at);
 	add_last_error(&row, &now->shared, supervised ? NULL : "dsv3 supervisor is not running");
-	add(&row, Int32GetDatum(now->shared.engine_pid), now->shared.engine_pid == 0);
-	add(&row, Int32GetDatum(now->shared.supervisor_pid), !supervised);
-	add_text(&row, DSV3_VERSION);
-	add_text(&row, json_text(model, "engine_version"));
-	add(&row, Int32GetDatum(DSV3_PROTOCOL_VERSION), false);
-	return form_row(fcinfo, &row);
+	dsv3_row_add(&row, Int32GetDatum(now->shared.engine_pid), now->shared.engine_pid == 0);
+	dsv3_row_add(&row, Int32GetDatum(now->shared.supervisor_pid), !supervised);
+	dsv3_row_text(&row, DSV3_VERSION);
+	dsv3_row_text(&row, dsv3_json_text(model, "engine_version"));
+	dsv3_row_add(&row, Int32GetDatum(DSV3_PROTOCOL_VERSION), false);
+	return dsv3_row_result(fcinfo, &row);
 }
 
 /* dsv3_model_info() -> jsonb: what the engine says of its model; NULL before it was ready once */
@@ -295,7 +250,7 @@ dsv3_model_info_1_0(PG_FUNCTION_ARGS)
 	Jsonb *model;
 
 	dsv3_require_preload();
-	model = engine_json(take_snapshot()->shared.model_json);
+	model = dsv3_engine_json(dsv3_take_snapshot()->shared.model_json);
 	if (model == NULL)
 		PG_RETURN_NULL();
 	if (!superuser())
@@ -306,44 +261,7 @@ dsv3_model_info_1_0(PG_FUNCTION_ARGS)
 int64
 dsv3_model_context(void)
 {
-	Jsonb *model = engine_json(take_snapshot()->shared.model_json);
-	JsonbValue value;
-
-	if (model == NULL || getKeyJsonValueFromContainer(&model->root, "context", 7, &value) == NULL ||
-		value.type != jbvNumeric)
-		return 0;
-	return DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value.val.numeric)));
-}
-
-/* dsv3_stat_engine() -> one row of sums since the server started */
-Datum
-dsv3_stat_engine_1_0(PG_FUNCTION_ARGS)
-{
-	Row row = {.n = 0};
-	const Dsv3Counters *sums;
-	EngineSnapshot *now;
-	Jsonb *engine;
-
-	dsv3_require_preload();
-	now = take_snapshot();
-	sums = &now->shared.counters;
-	add_int(&row, (int64) sums->requests);
-	add_int(&row, (int64) sums->completed);
-	add_int(&row, (int64) sums->failed);
-	add_int(&row, (int64) sums->cancelled);
-	add_int(&row, (int64) sums->nulled);
-	add_int(&row, (int64) sums->resubmitted);
-	add_int(&row, (int64) sums->prompt_tokens);
-	add_int(&row, (int64) sums->cached_tokens);
-	add_int(&row, (int64) sums->output_tokens);
-	add_int(&row, (int64) now->shared.engine_restarts);
-	add(&row, Int32GetDatum(now->shared.n_slots), false);
-	add_int(&row, (int64) now->shared.n_chunks * DSV3_CHUNK_SIZE);
-	add_int(&row, (int64) now->shared.n_free_chunks * DSV3_CHUNK_SIZE);
-	engine = engine_json(now->shared.stats_json);
-	add(&row, engine ? JsonbPGetDatum(engine) : (Datum) 0, engine == NULL);
-	add_time(&row, now->shared.started_at);
-	return form_row(fcinfo, &row);
+	return (int64) dsv3_json_number(dsv3_engine_json(dsv3_take_snapshot()->shared.model_json), "context");
 }
 
 /* ---- activity ---- */
@@ -405,44 +323,38 @@ slot_state_name(const Dsv3Slot *slot)
 }
 
 static void
-activity_row(Row *row, const Dsv3Slot *slot)
+activity_row(Dsv3Row *row, const Dsv3Slot *slot)
 {
 	bool own = slot->role == GetUserId();
 
 	row->n = 0;
-	add(row, UUIDPGetDatum(&slot->trace_id), false);
-	add(row, Int32GetDatum(slot->owner_pid), false);
-	add_text(row, GetUserNameFromId(slot->role, true));
-	add_text(row, get_database_name(slot->database));
-	add_text(row, kind_name(slot->kind));
-	add_text(row, slot_state_name(slot));
-	add_text(row, slot->priority == DSV3_PRIORITY_BATCH ? "batch" : "interactive");
-	add_text(row, own ? dsv3_text_from_utf8_lossy(slot->preview) : NULL);
-	add(row, Int32GetDatum((int32) slot->counts.prompt_tokens), slot->counts.finish == 0);
-	add(row, Int32GetDatum((int32) slot->counts.output_tokens), false);
-	add(row, Int32GetDatum((int32) slot->attempts), false);
-	add_time(row, slot->submitted_at);
-	add_time(row, slot->sent_at);
-	add_time(row, slot->first_at);
-	add_text(row, own && slot->traceparent[0] ? slot->traceparent : NULL);
+	dsv3_row_add(row, UUIDPGetDatum(&slot->trace_id), false);
+	dsv3_row_add(row, Int32GetDatum(slot->owner_pid), false);
+	dsv3_row_text(row, GetUserNameFromId(slot->role, true));
+	dsv3_row_text(row, get_database_name(slot->database));
+	dsv3_row_text(row, kind_name(slot->kind));
+	dsv3_row_text(row, slot_state_name(slot));
+	dsv3_row_text(row, slot->priority == DSV3_PRIORITY_BATCH ? "batch" : "interactive");
+	dsv3_row_text(row, own ? dsv3_text_from_utf8_lossy(slot->preview) : NULL);
+	dsv3_row_add(row, Int32GetDatum((int32) slot->counts.prompt_tokens), slot->counts.finish == 0);
+	dsv3_row_add(row, Int32GetDatum((int32) slot->counts.output_tokens), false);
+	dsv3_row_add(row, Int32GetDatum((int32) slot->attempts), false);
+	dsv3_row_time(row, slot->submitted_at);
+	dsv3_row_time(row, slot->sent_at);
+	dsv3_row_time(row, slot->first_at);
+	dsv3_row_text(row, own && slot->traceparent[0] ? slot->traceparent : NULL);
 }
 
 /* dsv3_activity() -> one row for each request the caller may see */
 Datum
 dsv3_activity_1_0(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	MemoryContext old = CurrentMemoryContext;
-	Tuplestorestate *store;
-	TupleDesc tupdesc;
+	Dsv3Rows rows;
 	Dsv3Slot *copy;
 	int n = 0;
 
 	dsv3_require_preload();
-	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) || !(rsinfo->allowedModes & SFRM_Materialize))
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("set-valued function called in context that cannot accept a set")));
-
+	rows = dsv3_rows_begin(fcinfo);
 	copy = palloc_extended(sizeof(Dsv3Slot) * dsv3_shared->n_slots, MCXT_ALLOC_HUGE);
 	LWLockAcquire(dsv3_lock, LW_SHARED);
 	for (int i = 0; i < dsv3_shared->n_slots; i++)
@@ -452,23 +364,14 @@ dsv3_activity_1_0(PG_FUNCTION_ARGS)
 	}
 	LWLockRelease(dsv3_lock);
 
-	MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	store = tuplestore_begin_heap(rsinfo->allowedModes & SFRM_Materialize_Random, false, work_mem);
-	rsinfo->returnMode = SFRM_Materialize;
-	rsinfo->setResult = store;
-	rsinfo->setDesc = tupdesc;
-	MemoryContextSwitchTo(old);
-
 	for (int i = 0; i < n; i++)
 	{
-		Row row;
+		Dsv3Row row;
 
-		if (copy[i].role != GetUserId() && !reads_all_stats())
+		if (copy[i].role != GetUserId() && !dsv3_reads_all_stats())
 			continue;
 		activity_row(&row, &copy[i]);
-		tuplestore_putvalues(store, tupdesc, row.values, row.nulls);
+		dsv3_rows_put(&rows, &row);
 	}
 	return (Datum) 0;
 }

@@ -16,6 +16,7 @@
 #include "pg/guc.h"
 #include "pg/queue.h"
 #include "pg/quota.h"
+#include "pg/stat.h"
 
 static void
 lock(void)
@@ -83,13 +84,20 @@ free_slot(Dsv3Slot *slot)
 
 /* ACTIVE or QUEUED -> FAILED. */
 static void
-fail_slot(Dsv3Slot *slot, const Dsv3Error *err, bool row_error)
+end_slot(Dsv3Slot *slot, const Dsv3Error *err, bool row_error)
 {
 	dsv3_slot_set_state(slot, DSV3_SLOT_FAILED);
 	slot->error = *err;
 	slot->row_error = row_error;
 	dsv3_chain_free(&slot->input);
 	wake_owner(slot);
+}
+
+static void
+fail_slot(Dsv3Slot *slot, const Dsv3Error *err, bool row_error)
+{
+	dsv3_stat_failed(slot, err);
+	end_slot(slot, err, row_error);
 }
 
 /* ---- the backend's side ---- */
@@ -171,6 +179,9 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	slot = claim(submission->body_len, account, submission->expected, submission->spare, err);
 	if (slot == NULL)
 	{
+		/* One that may wait for better times is asked again then. */
+		if (!submission->spare)
+			dsv3_stat_refused(submission->role, err);
 		unlock();
 		return false;
 	}
@@ -200,7 +211,7 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	slot->preview[preview_len] = '\0';
 	ticket->slot = (int) (slot - dsv3_slots);
 	ticket->request = slot->request;
-	dsv3_shared->counters.requests++;
+	dsv3_stat_begin(slot);
 	unlock();
 
 	/* Nobody else looks at the chunks of a slot that is being filled. */
@@ -211,6 +222,7 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	{
 		/* It went down after we had claimed the slot, and those who waited were told then. */
 		engine_down_error(err);
+		dsv3_stat_failed(slot, err);
 		free_slot(slot);
 		unlock();
 		return false;
@@ -320,12 +332,12 @@ dsv3_queue_leave(const Dsv3Ticket *ticket)
 			case DSV3_SLOT_ACTIVE:
 				/* The supervisor may be reading the input or writing output: it frees the slot. */
 				dsv3_slot_set_state(slot, DSV3_SLOT_ABANDONED);
-				dsv3_shared->counters.cancelled++;
+				dsv3_stat_cancelled(slot);
 				wake_supervisor();
 				break;
 			case DSV3_SLOT_FILLING:
 			case DSV3_SLOT_QUEUED:
-				dsv3_shared->counters.cancelled++;
+				dsv3_stat_cancelled(slot);
 				free_slot(slot);
 				break;
 			case DSV3_SLOT_DONE:
@@ -345,7 +357,7 @@ void
 dsv3_queue_count_nulled(void)
 {
 	lock();
-	dsv3_shared->counters.nulled++;
+	dsv3_stat_nulled(GetUserId());
 	unlock();
 }
 
@@ -394,7 +406,6 @@ start_over(Dsv3Slot *slot, const Dsv3Error *err)
 {
 	if (slot->consumed)
 	{
-		dsv3_shared->counters.failed++;
 		fail_slot(slot, err, true);
 		return false;
 	}
@@ -429,7 +440,7 @@ dsv3_queue_attach_supervisor(void)
 		else if (slot->state == DSV3_SLOT_ACTIVE && start_over(slot, &err))
 		{
 			dsv3_slot_set_state(slot, DSV3_SLOT_QUEUED);
-			dsv3_shared->counters.resubmitted++;
+			dsv3_stats->counters.resubmitted++;
 		}
 	}
 	dsv3_shared->supervisor_pid = MyProcPid;
@@ -549,8 +560,8 @@ dsv3_queue_sweep(Dsv3Sweep *sweep, bool always)
 		{
 			if (slot->state == DSV3_SLOT_ACTIVE)
 				sweep->stopped[sweep->n_stopped++] = ticket;
-			dsv3_shared->counters.cancelled++;
-			fail_slot(slot, &err, false);
+			dsv3_stat_cancelled(slot);
+			end_slot(slot, &err, false);
 		}
 		else if (slot->state == DSV3_SLOT_QUEUED)
 		{
@@ -627,16 +638,11 @@ dsv3_queue_finish(const Dsv3Ticket *ticket, const Dsv3Counts *counts)
 	slot = slot_of(ticket);
 	if (slot && slot->state == DSV3_SLOT_ACTIVE)
 	{
-		Dsv3Counters *sums = &dsv3_shared->counters;
-
 		dsv3_slot_set_state(slot, DSV3_SLOT_DONE);
 		slot->counts = *counts;
 		complete_times(slot, &slot->counts);
 		dsv3_chain_free(&slot->input);
-		sums->completed++;
-		sums->prompt_tokens += counts->prompt_tokens;
-		sums->cached_tokens += counts->cached_tokens;
-		sums->output_tokens += counts->output_tokens;
+		dsv3_stat_done(slot);
 		wake_owner(slot);
 	}
 	else
@@ -656,7 +662,7 @@ dsv3_queue_requeue(const Dsv3Ticket *ticket)
 	if (slot && slot->state == DSV3_SLOT_ACTIVE)
 	{
 		dsv3_slot_set_state(slot, DSV3_SLOT_QUEUED);
-		dsv3_shared->counters.resubmitted++;
+		dsv3_stats->counters.resubmitted++;
 		dsv3_shared->attention = true;
 		done = true;
 	}
@@ -713,7 +719,6 @@ dsv3_queue_fail(const Dsv3Ticket *ticket, const Dsv3Error *err, bool row_error)
 	slot = slot_of(ticket);
 	if (slot && (slot->state == DSV3_SLOT_ACTIVE || slot->state == DSV3_SLOT_QUEUED))
 	{
-		dsv3_shared->counters.failed++;
 		fail_slot(slot, err, row_error);
 		done = true;
 	}
@@ -728,10 +733,7 @@ dsv3_queue_fail_waiting(const Dsv3Error *err)
 	for (int i = 0; i < dsv3_shared->n_slots; i++)
 	{
 		if (dsv3_slots[i].state == DSV3_SLOT_QUEUED)
-		{
-			dsv3_shared->counters.failed++;
 			fail_slot(&dsv3_slots[i], err, false);
-		}
 	}
 	unlock();
 }

@@ -14,6 +14,7 @@
 
 #include "pg/guc.h"
 #include "pg/shmem.h"
+#include "pg/stat.h"
 
 #define TRANCHE "dsv3"
 
@@ -43,7 +44,8 @@ shmem_size(void)
 	size = add_size(size, MAXALIGN(mul_size(dsv3_guc_queue_size, sizeof(Dsv3Slot))));
 	size = add_size(size, MAXALIGN(mul_size(DSV3_MAX_ROLES, sizeof(Dsv3RoleUse))));
 	size = add_size(size, MAXALIGN(mul_size(chunk_count(), sizeof(int32))));
-	return add_size(size, mul_size(chunk_count(), DSV3_CHUNK_SIZE));
+	size = add_size(size, mul_size(chunk_count(), DSV3_CHUNK_SIZE));
+	return add_size(size, dsv3_stat_size());
 }
 
 static void
@@ -65,8 +67,7 @@ init_shared(void)
 	dsv3_shared->n_slots = dsv3_guc_queue_size;
 	dsv3_shared->n_chunks = chunk_count();
 	dsv3_shared->engine_state = DSV3_ENGINE_STARTING;
-	dsv3_shared->started_at = GetCurrentTimestamp();
-	dsv3_shared->engine_since = dsv3_shared->started_at;
+	dsv3_shared->engine_since = GetCurrentTimestamp();
 	dsv3_shared->next_request = 1;
 	for (int i = 0; i < dsv3_shared->n_slots; i++)
 	{
@@ -101,9 +102,11 @@ shmem_startup(void)
 	dsv3_chunk_next = (int32 *) block;
 	block += MAXALIGN(mul_size(chunk_count(), sizeof(int32)));
 	dsv3_chunk_data = block;
+	block += mul_size(chunk_count(), DSV3_CHUNK_SIZE);
 	dsv3_lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 	if (!found)
 		init_shared();
+	dsv3_stat_attach(block, found);
 	LWLockRelease(AddinShmemInitLock);
 }
 

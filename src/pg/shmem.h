@@ -95,6 +95,7 @@ typedef struct Dsv3Slot
 	uint32 kind; /* Dsv3RequestKind */
 	uint32 priority;
 	uint32 max_tokens; /* 0: the request makes none */
+	int stat_place;    /* of the role in the statistics */
 	Oid account;       /* whose quota it counts against, or InvalidOid */
 	uint32 expected;   /* tokens that it may take, prompt and answer */
 	pg_uuid_t trace_id;
@@ -121,7 +122,7 @@ typedef enum Dsv3EngineState
 	DSV3_ENGINE_DOWN,       /* cannot start; last_error says why, starts are still tried */
 } Dsv3EngineState;
 
-/* Sums since the server started. */
+/* Sums over all requests. */
 typedef struct Dsv3Counters
 {
 	uint64 requests;
@@ -175,8 +176,6 @@ typedef struct Dsv3Shared
 	char stats_json[DSV3_ENGINE_JSON_MAX];
 
 	uint64 next_request;
-	TimestampTz started_at;
-	Dsv3Counters counters;
 
 	int32 free_chunk; /* head of the free list */
 	int n_free_chunks;

@@ -39,12 +39,14 @@
 #include "pg/queue.h"
 #include "pg/relay.h"
 #include "pg/spawn.h"
+#include "pg/stat.h"
 #include "pg/supervisor.h"
 
 #define HEALTHY_MS        60000 /* an engine that was ready so long forgives the ends before it */
 #define EOF_GRACE_MS      1000  /* from the end of the connection to SIGKILL */
 #define FAILED_STARTS_MAX 3
 #define READ_ROUNDS       16 /* reads per turn */
+#define STATS_INTERVAL_MS 1000
 
 typedef struct Supervisor
 {
@@ -67,7 +69,9 @@ typedef struct Supervisor
 	int64 stuck_since;      /* the oldest of the last PONGs that were busy and told the same progress */
 	uint64 progress;        /* of the last PONG */
 	int64 next_start;
+	int64 stats_asked_at;
 
+	bool stats_wanted; /* a request has ended since */
 	int ends;          /* since the last healthy minute */
 	int failed_starts; /* in a row */
 } Supervisor;
@@ -280,6 +284,7 @@ start_engine(void)
 	else if (dsv3_child_start(&self.child, program, dsv3_guc_engine_oom_score_adj, &fd, &err))
 	{
 		dsv3_relay_open(&self.relay, fd);
+		dsv3_stat_new_engine();
 		self.started_at = now_ms();
 		self.ready_at = 0;
 		self.pinged_at = self.started_at;
@@ -404,14 +409,35 @@ take_pong(const Dsv3FrameHeader *header, const uint8 *body)
 	return reader.error == NULL;
 }
 
+/* What the engine has counted. */
+static bool
+take_stats(const Dsv3FrameHeader *header, const uint8 *body)
+{
+	Size len;
+	const uint8 *json = find_text(header, body, DSV3_FIELD_STATS_JSON, &len);
+	Dsv3BodyReader reader;
+	uint32 n_layers = 0;
+	bool good = true;
+
+	if (json == NULL)
+		return false;
+	dsv3_queue_set_stats_json(json, len);
+	dsv3_body_open(&reader, body, header->length);
+	while (good && dsv3_body_next(&reader))
+	{
+		if (reader.field == DSV3_FIELD_EXPERT_LAYERS)
+			n_layers = dsv3_body_get_u32(&reader);
+		else if (reader.field == DSV3_FIELD_EXPERT_TOKENS)
+			good = dsv3_stat_experts(&reader, n_layers);
+	}
+	return good && reader.error == NULL;
+}
+
 /* One frame; false: not what an engine may send now. Then err may say more, and *settled that the request it concerns has
  * been told. */
 static bool
 handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err, bool *settled)
 {
-	Size len;
-	const uint8 *json;
-
 	switch (header->type)
 	{
 		case DSV3_FRAME_READY:
@@ -419,16 +445,15 @@ handle_frame(const Dsv3FrameHeader *header, const uint8 *body, Dsv3Error *err, b
 		case DSV3_FRAME_PONG:
 			return take_pong(header, body);
 		case DSV3_FRAME_STATS:
-			json = find_text(header, body, DSV3_FIELD_STATS_JSON, &len);
-			if (json)
-				dsv3_queue_set_stats_json(json, len);
-			return json != NULL;
+			return take_stats(header, body);
 		case DSV3_FRAME_FAIL:
 			if (header->request == 0)
 				return start_failed(header, body);
 			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err, settled);
-		case DSV3_FRAME_DELTA:
 		case DSV3_FRAME_DONE:
+			self.stats_wanted = true;
+			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err, settled);
+		case DSV3_FRAME_DELTA:
 			return self.ready && dsv3_inflight_frame(&self.relay, header, body, err, settled);
 		default:
 			return false;
@@ -498,10 +523,23 @@ check_deadline(int64 deadline, int64 now, int64 *next, const char *reason)
 }
 
 static void
+ask_for_stats(int64 now)
+{
+	uint8 question[16];
+	Dsv3BodyWriter writer;
+
+	dsv3_body_init(&writer, question, sizeof(question));
+	dsv3_body_bool(&writer, DSV3_FIELD_EXPERTS, true);
+	dsv3_relay_queue(&self.relay, DSV3_FRAME_STATS, 0, question, writer.len);
+	self.stats_asked_at = now;
+	self.stats_wanted = false;
+}
+
+static void
 ping(int64 now)
 {
 	dsv3_relay_queue(&self.relay, DSV3_FRAME_PING, 0, NULL, 0);
-	dsv3_relay_queue(&self.relay, DSV3_FRAME_STATS, 0, NULL, 0);
+	ask_for_stats(now);
 	self.pinged_at = now;
 	self.unanswered_since = now;
 }
@@ -529,6 +567,14 @@ watch(int64 now)
 						   "it was not ready within dsv3.engine_start_limit");
 		if (self.unanswered_since == 0 && now - self.pinged_at >= ping_interval())
 			ping(now);
+		/* While requests end, more often than that. */
+		if (self.ready && self.stats_wanted)
+		{
+			if (now - self.stats_asked_at >= STATS_INTERVAL_MS)
+				ask_for_stats(now);
+			else
+				next = Min(next, self.stats_asked_at + STATS_INTERVAL_MS);
+		}
 		if (self.unanswered_since == 0)
 			next = Min(next, self.pinged_at + ping_interval());
 		else if (dsv3_guc_engine_watchdog > 0)

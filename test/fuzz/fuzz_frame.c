@@ -129,7 +129,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	while (dsv3_scheduler_step(scheduler) == DSV3_STEP_WORKED)
 		;
-	stats = dsv3_scheduler_stats(scheduler, false);
+	stats = dsv3_scheduler_stats(scheduler);
 	if (watch.n_open != 0 || strstr(stats, "\"kv_blocks_used\":0,") == NULL)
 		abort();
 	free(stats);

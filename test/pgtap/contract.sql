@@ -50,6 +50,11 @@ INSERT INTO contract VALUES
 	('dsv3_version()', 'text', false, false, 1),
 	('dsv3_activity()', 'SETOF record', false, false, 1),
 	('dsv3_stat_engine()', 'record', false, false, 1),
+	('dsv3_stat_latency()', 'SETOF record', false, false, 1),
+	('dsv3_stat_failures()', 'SETOF record', false, false, 1),
+	('dsv3_stat_roles()', 'SETOF record', false, false, 1),
+	('dsv3_stat_experts()', 'SETOF record', false, false, 1),
+	('dsv3_stat_reset()', 'timestamp with time zone', true, false, 1),
 	('dsv3_cancel(uuid)', 'boolean', false, true, 1);
 
 SELECT unnest(ARRAY[
@@ -120,13 +125,13 @@ SELECT unnest(ARRAY[
        has_view('public', name, name || ' is a view'),
        ok(has_table_privilege('public', 'public.' || name, 'SELECT'), name || ' is readable by all'),
        isnt(obj_description(('public.' || name)::regclass, 'pg_class'), NULL, name || ' has a comment')])
-FROM (VALUES ('dsv3_activity'::name), ('dsv3_stat_engine'), ('dsv3_prompts')) AS v (name);
+FROM (VALUES ('dsv3_activity'::name), ('dsv3_stat_engine'), ('dsv3_stat_experts'), ('dsv3_stat_failures'), ('dsv3_stat_latency'), ('dsv3_stat_roles'), ('dsv3_prompts')) AS v (name);
 SELECT columns_are('public', 'dsv3_prompts', ARRAY['name', 'version', 'owner', 'readers', 'template', 'system', 'schema', 'options', 'created_at']);
 SELECT ok(NOT has_table_privilege('public', 'public.dsv3_prompt', 'SELECT'), 'the table of prompts is private');
 SELECT ok(NOT has_table_privilege('public', 'public.dsv3_prompt_version', 'SELECT'), 'the table of their versions is private');
 SELECT columns_are('public', 'dsv3_activity', ARRAY['trace_id', 'pid', 'role', 'database', 'kind', 'state', 'priority', 'prompt', 'prompt_tokens',
 	'output_tokens', 'attempts', 'submitted_at', 'started_at', 'first_token_at', 'traceparent']);
-SELECT columns_are('public', 'dsv3_stat_engine', ARRAY['requests', 'completed', 'failed', 'cancelled', 'nulled', 'resubmitted', 'prompt_tokens',
+SELECT columns_are('public', 'dsv3_stat_engine', ARRAY['requests', 'completed', 'failed', 'cancelled', 'refused', 'nulled', 'resubmitted', 'prompt_tokens',
 	'cached_tokens', 'output_tokens', 'restarts', 'queue_size', 'memory_bytes', 'memory_free_bytes', 'engine', 'stats_since']);
 
 -- Nothing else belongs to the extension.
@@ -139,7 +144,8 @@ SELECT set_eq(
 	$$ SELECT c.relname::text FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid
 	   WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') $$,
-	ARRAY['dsv3_activity', 'dsv3_prompt', 'dsv3_prompt_version', 'dsv3_prompts', 'dsv3_stat_engine', 'dsv3_stat_kv_cache'], 'the relations of the extension are these');
+	ARRAY['dsv3_activity', 'dsv3_prompt', 'dsv3_prompt_version', 'dsv3_prompts', 'dsv3_stat_engine', 'dsv3_stat_experts', 'dsv3_stat_failures',
+	 'dsv3_stat_kv_cache', 'dsv3_stat_latency', 'dsv3_stat_roles'], 'the relations of the extension are these');
 
 -- Settings: each has a description, the context that the documentation says, and nothing that is a path can be set or
 -- read by everyone.

@@ -186,7 +186,7 @@ run(Rig *rig)
 static inline int64_t
 stat_of(Rig *rig, const char *name)
 {
-	char *stats = dsv3_scheduler_stats(rig->scheduler, false);
+	char *stats = dsv3_scheduler_stats(rig->scheduler);
 	char *at = strstr(stats, name);
 	int64_t value;
 
