@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/batch_bench.h"
 #include "cli/cli.h"
 #include "cli/determinism.h"
 #include "cli/kernel_bench.h"
@@ -33,6 +34,8 @@ typedef struct Arguments
 	int rounds;
 	double seconds; /* of one window */
 	bool json;
+	int32_t *batches; /* NULL, or measure so many sequences at one time instead */
+	int n_batches;
 } Arguments;
 
 typedef struct Bench
@@ -60,6 +63,7 @@ print_help(void)
 		   "  --prompt N       tokens before decoding, and of a prefill (default 256)\n"
 		   "  --rounds N       rounds of three windows (default 7)\n"
 		   "  --seconds S      length of a window (default 0.4)\n"
+		   "  --batch LIST     measure so many answers at one time instead, as in 1,2,4,8,16,32\n"
 		   "  --json           one JSON object instead of text\n" DSV3_CLI_MODEL_OPTIONS_HELP "\n"
 		   "Example: dsv3 bench build/demo-model\n");
 }
@@ -113,21 +117,6 @@ prefill_window(Bench *bench, Dsv3Error *err)
 	return n / (end - start);
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-	double x = *(const double *) a, y = *(const double *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-static double
-median(double *values, int n)
-{
-	qsort(values, (size_t) n, sizeof(*values), compare_doubles);
-	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 static bool
 measure(Bench *bench, Dsv3Error *err)
 {
@@ -154,8 +143,9 @@ measure(Bench *bench, Dsv3Error *err)
 			   "\"decode_tokens_per_second\": %.3f, \"decode_share_of_bandwidth\": %.4f, "
 			   "\"prefill_tokens_per_second\": %.3f}\n",
 			   info->architecture, info->weights, info->isa, info->threads, args->prompt, args->rounds,
-			   (long long) info->bytes_per_token, median(read, args->rounds), median(decode, args->rounds),
-			   median(share, args->rounds), median(prefill, args->rounds));
+			   (long long) info->bytes_per_token, dsv3_bench_median(read, args->rounds),
+			   dsv3_bench_median(decode, args->rounds), dsv3_bench_median(share, args->rounds),
+			   dsv3_bench_median(prefill, args->rounds));
 	else
 		printf("weights %s, instruction set %s, %d threads, %d rounds of %.2g s\n"
 			   "memory read         %8.1f GB/s\n"
@@ -163,9 +153,10 @@ measure(Bench *bench, Dsv3Error *err)
 			   "decode, one stream  %8.1f tokens/s after %d tokens: %.1f GB/s, %.0f %% of the bandwidth\n"
 			   "prefill             %8.1f tokens/s\n",
 			   info->weights, info->isa, info->threads, args->rounds, args->seconds,
-			   median(read, args->rounds) / 1e9, bytes / 1e6, median(decode, args->rounds), args->prompt,
-			   median(decode, args->rounds) * bytes / 1e9, median(share, args->rounds) * 100,
-			   median(prefill, args->rounds));
+			   dsv3_bench_median(read, args->rounds) / 1e9, bytes / 1e6,
+			   dsv3_bench_median(decode, args->rounds), args->prompt,
+			   dsv3_bench_median(decode, args->rounds) * bytes / 1e9,
+			   dsv3_bench_median(share, args->rounds) * 100, dsv3_bench_median(prefill, args->rounds));
 	return true;
 }
 
@@ -220,24 +211,45 @@ bench_model(const Arguments *args)
 	return ok ? 0 : dsv3_cli_fail(&err);
 }
 
+static int
+bench_batches(const Arguments *args)
+{
+	Dsv3BatchBench bench = {.model = args->model,
+							.options = args->options,
+							.sizes = args->batches,
+							.n_sizes = args->n_batches,
+							.prompt = args->prompt,
+							.rounds = args->rounds,
+							.seconds = args->seconds,
+							.json = args->json};
+	Dsv3Error err;
+
+	return dsv3_batch_bench(&bench, &err) ? 0 : dsv3_cli_fail(&err);
+}
+
+static bool
+batches_valid(const Arguments *args)
+{
+	for (int i = 0; args->batches && i < args->n_batches; i++)
+		if (args->batches[i] < 1)
+			return false;
+	return args->batches && args->n_batches <= DSV3_BATCH_BENCH_LIST;
+}
+
 int
 dsv3_cmd_bench(int argc, char **argv)
 {
 	static const struct option longopts[] = {
-		{"prompt", required_argument, NULL, 'p'},
-		{"rounds", required_argument, NULL, 'r'},
-		{"seconds", required_argument, NULL, 'd'},
-		{"json", no_argument, NULL, 'j'},
-		{"weights", required_argument, NULL, 'w'},
-		{"threads", required_argument, NULL, 't'},
-		{"isa", required_argument, NULL, 's'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"prompt", required_argument, NULL, 'p'},  {"rounds", required_argument, NULL, 'r'},
+		{"seconds", required_argument, NULL, 'd'}, {"batch", required_argument, NULL, 'b'},
+		{"json", no_argument, NULL, 'j'},          {"weights", required_argument, NULL, 'w'},
+		{"threads", required_argument, NULL, 't'}, {"isa", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
 	};
 	Arguments args = {.prompt = 256, .rounds = 7, .seconds = 0.4};
 	int64_t n;
 	char *end;
-	int c;
+	int c, status;
 
 	if (argc > 1 && strcmp(argv[1], "grammar") == 0)
 		return dsv3_schema_bench(argc - 1, argv + 1);
@@ -264,6 +276,15 @@ dsv3_cmd_bench(int argc, char **argv)
 				args.seconds = strtod(optarg, &end);
 				if (end == optarg || *end != '\0' || !(args.seconds > 0 && args.seconds <= 60))
 					return dsv3_cli_usage("bench", "\"%s\" is not a valid number of seconds", optarg);
+				break;
+			case 'b':
+				free(args.batches);
+				args.batches = dsv3_cli_id_list(optarg, DSV3_BATCH_BENCH_MAX, &args.n_batches);
+				if (!batches_valid(&args))
+				{
+					free(args.batches);
+					return dsv3_cli_usage("bench", "\"%s\" is not a valid list of batch sizes", optarg);
+				}
 				break;
 			case 'j':
 				args.json = true;
@@ -292,5 +313,7 @@ dsv3_cmd_bench(int argc, char **argv)
 		return dsv3_cli_usage("bench", optind >= argc ? "no model directory given"
 													  : "more than one model directory given");
 	args.model = argv[optind];
-	return bench_model(&args);
+	status = args.batches ? bench_batches(&args) : bench_model(&args);
+	free(args.batches);
+	return status;
 }

@@ -223,6 +223,19 @@ test_bench(void **state)
 	assert_contains(out, "\"decode_share_of_bandwidth\": ");
 	assert_int_equal(dsv3("bench", "MODEL", "--prompt", "8", "--rounds", "1", "--seconds", "0.01", NULL), 0);
 	assert_contains(out, "% of the bandwidth");
+
+	assert_int_equal(dsv3("bench", "MODEL", "--batch", "0", NULL), 2);
+	assert_int_equal(dsv3("bench", "MODEL", "--batch", "1,1000", NULL), 2);
+	assert_int_equal(dsv3("bench", "test:context=128", "--batch", "2", "--prompt", "120", NULL), 1);
+	assert_contains(err, "128 positions");
+	assert_int_equal(dsv3("bench", "test:context=128", "--batch", "1,3", "--prompt", "8", "--rounds", "2",
+						  "--seconds", "0.01", NULL),
+					 0);
+	assert_contains(out, "against 1");
+	assert_int_equal(dsv3("bench", "test:context=128", "--batch", "5", "--prompt", "8", "--rounds", "1",
+						  "--seconds", "0.01", "--json", NULL),
+					 0);
+	assert_contains(out, "{\"batch\": 5, \"tokens_per_second\": ");
 }
 
 static void
