@@ -523,6 +523,16 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dsv3_stat_reset() IS 'set all statistics to zero, for all roles and databases; the time from which on is counted';
 REVOKE ALL ON FUNCTION dsv3_stat_reset() FROM PUBLIC;
 
+-- Names of all roles are in it.
+CREATE FUNCTION dsv3_metrics_text(format pg_catalog.text DEFAULT 'openmetrics')
+RETURNS pg_catalog.text
+AS 'MODULE_PATHNAME', 'dsv3_metrics_text_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_metrics_text(pg_catalog.text)
+	IS 'the statistics as text for Prometheus: "openmetrics", or "prometheus" for its older format';
+REVOKE ALL ON FUNCTION dsv3_metrics_text(pg_catalog.text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION dsv3_metrics_text(pg_catalog.text) TO pg_monitor;
+
 CREATE VIEW dsv3_stat_kv_cache AS SELECT
 	(s.engine OPERATOR(pg_catalog.->>) 'kv_blocks')::pg_catalog.int8 AS blocks,
 	(s.engine OPERATOR(pg_catalog.->>) 'kv_block_tokens')::pg_catalog.int8 AS block_tokens,

@@ -68,6 +68,12 @@ $(GRAMMAR_DATA)/.ready:
 soak-grammar: all $(GRAMMAR_VENV)/.ready $(GRAMMAR_DATA)/.ready
 	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh $(GRAMMAR_VENV)/bin/python test/grammar/soak.py $(ARGS) $(GRAMMAR_DATA)/maskbench
 
+## make check-deploy      deploy/ with Prometheus, promtool and postgres_exporter; pictures for the docs with ARGS="--pictures docs/pictures"
+.PHONY: check-deploy
+check-deploy: all tiny-model
+	@tools/setup.sh deploy
+	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m build/tiny-model $(PYTHON) test/deploy/deploy.py $(ARGS)
+
 ## make check-extraction  the labelled extraction set and its scoring
 .PHONY: check-extraction
 check-extraction: engine

@@ -2,7 +2,7 @@
 #
 # setup.sh GROUP...
 #	Installs the Debian packages that a group of targets needs and that are missing. Groups: build, model, test, lint,
-#	coverage. Prints nothing when nothing is missing. Without root, or on a system without apt-get, says what to install
+#	coverage, deploy. Prints nothing when nothing is missing. Without root, or on a system without apt-get, says what to install
 #	and fails.
 #
 # The PostgreSQL major version is that of PG_CONFIG where it works, and the distribution's own otherwise.
@@ -43,8 +43,9 @@ for group in "$@"; do
 		;;
 	lint) wanted+=(git clang clang-format clang-tidy cppcheck shellcheck python3 pyflakes3) ;;
 	coverage) wanted+=(lcov) ;;
+	deploy) wanted+=(prometheus prometheus-postgres-exporter python3-matplotlib) ;;
 	*)
-		echo "setup.sh: no group \"$group\" (build, model, test, lint, coverage)" >&2
+		echo "setup.sh: no group \"$group\" (build, model, test, lint, coverage, deploy)" >&2
 		exit 2
 		;;
 	esac

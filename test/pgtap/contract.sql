@@ -54,6 +54,7 @@ INSERT INTO contract VALUES
 	('dsv3_stat_failures()', 'SETOF record', false, false, 1),
 	('dsv3_stat_roles()', 'SETOF record', false, false, 1),
 	('dsv3_stat_experts()', 'SETOF record', false, false, 1),
+	('dsv3_metrics_text(text)', 'text', true, true, 1),
 	('dsv3_stat_reset()', 'timestamp with time zone', true, false, 1),
 	('dsv3_cancel(uuid)', 'boolean', false, true, 1);
 

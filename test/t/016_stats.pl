@@ -59,6 +59,26 @@ query_fails($node, 'SET ROLE anna; SELECT dsv3_stat_reset()', '42501', qr/permis
 	end_query($_) for @others;
 }
 
+# ---- metrics ----
+
+{
+	my $text = sql('SELECT dsv3_metrics_text()');
+	my @bad = grep { !/\A(?:# (?:HELP|TYPE) dsv3_\w+ .+|dsv3_\w+\{model_name="[^"]+"(?:,\w+="[^"]*")*\} [\d.e+-]+|# EOF)\z/ } split(/\n/, $text);
+
+	is_deeply(\@bad, [], 'every line of the metrics is one of theirs');
+	like($text, qr/\n# EOF\n\z/, 'the last one is the end');
+	like($text, qr/^dsv3_e2e_request_latency_seconds_bucket\{[^}]*le="0\.8"\} \d+$/m, 'an edge at 0.8 s');
+	like($text, qr/^dsv3_role_requests_total\{[^}]*role="anna"\} 5$/m, 'requests by role');
+	like($text, qr/^dsv3_request_failure_total\{[^}]*sqlstate="53000"\} 1$/m, 'failures');
+	sql(q{CREATE ROLE "a""b\\c"; GRANT EXECUTE ON FUNCTION dsv3_count_tokens(text) TO "a""b\\c"; SET ROLE "a""b\\c"; SELECT dsv3_count_tokens('x')});
+	like(sql(q{SELECT dsv3_metrics_text('prometheus')}), qr/role="a\\"b\\\\c"\} 1$/m, 'a name with quotes');
+	unlike(sql(q{SELECT dsv3_metrics_text('prometheus')}), qr/EOF|^# TYPE dsv3_requests counter/m, 'the older format');
+	query_fails($node, q{SELECT dsv3_metrics_text('xml')}, '22023', qr/unknown format of metrics "xml"/, 'openmetrics and prometheus', 'another format');
+	query_fails($node, 'SET ROLE anna; SELECT dsv3_metrics_text()', '42501', qr/permission denied for function dsv3_metrics_text/, undef, 'names of roles are not for all');
+	sql('GRANT pg_monitor TO bert');
+	is(sql('SET ROLE bert; SELECT length(dsv3_metrics_text()) > 1000'), 't', 'but for pg_monitor');
+}
+
 # ---- over restarts ----
 
 my $sums = 'SELECT requests, completed, failed, cancelled, refused, nulled, prompt_tokens, cached_tokens, output_tokens, stats_since FROM dsv3_stat_engine';
