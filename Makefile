@@ -24,6 +24,7 @@ DATA = $(wildcard sql/dsv3--*.sql)
 PG_SRC = $(wildcard src/pg/*.c)
 OBJS = $(PG_SRC:.c=.o) src/common/protocol.o src/common/error.o
 PG_CPPFLAGS = -I$(srcdir)/src
+SHLIB_LINK = -lcrypto
 # PostgreSQL 16 and later warn of this by themselves, where gcc compiles; clang does not know it.
 PG_SHADOW = $(if $(findstring clang,$(CC)),,-Wshadow=compatible-local)
 # -MMD: PGXS on most distributions tracks no headers by itself.

@@ -706,3 +706,165 @@ Code:
 {input}',
 'You review code for a team of experienced programmers. You report only what you can show in the code.',
 NULL, '{"temperature": 0.3, "budget": 1.2}', true);
+
+-- The audit log. One row for each request that made the model compute, written by a process of its own. Rows are never
+-- changed; each is chained to the one before it. Partitions are made by the writer.
+
+CREATE TABLE dsv3_audit_log (
+	seq pg_catalog.int8,
+	logged_at pg_catalog.timestamptz,
+	request_id pg_catalog.uuid,
+	trace_id pg_catalog.uuid,
+	traceparent pg_catalog.text,
+	started_at pg_catalog.timestamptz,
+	database pg_catalog.text,
+	session_role pg_catalog.text,
+	role pg_catalog.text,
+	role_oid pg_catalog.oid,
+	application pg_catalog.text,
+	client pg_catalog.inet,
+	pid pg_catalog.int4,
+	query_id pg_catalog.int8,
+	xid pg_catalog.xid8,
+	function pg_catalog.text,
+	prompt_name pg_catalog.text,
+	prompt_version pg_catalog.int4,
+	model pg_catalog.text,
+	model_digest pg_catalog.text,
+	engine pg_catalog.text,
+	hash_kind pg_catalog.text,
+	input_hash pg_catalog.bytea,
+	prompt_hash pg_catalog.bytea,
+	schema_hash pg_catalog.bytea,
+	request_hash pg_catalog.bytea,
+	params pg_catalog.jsonb,
+	seed pg_catalog.int8,
+	prompt_tokens pg_catalog.int4,
+	cached_tokens pg_catalog.int4,
+	output_tokens pg_catalog.int4,
+	output_hash pg_catalog.bytea,
+	status pg_catalog.text,
+	sqlstate pg_catalog.text,
+	finish_reason pg_catalog.text,
+	queue_ms pg_catalog.float8,
+	prefill_ms pg_catalog.float8,
+	decode_ms pg_catalog.float8,
+	total_ms pg_catalog.float8,
+	experts_digest pg_catalog.bytea,
+	request pg_catalog.bytea,
+	input pg_catalog.text,
+	output pg_catalog.text,
+	prev_hash pg_catalog.bytea,
+	row_hash pg_catalog.bytea,
+	PRIMARY KEY (seq, logged_at)
+) PARTITION BY RANGE (logged_at);
+CREATE INDEX dsv3_audit_log_request ON dsv3_audit_log (request_id);
+CREATE INDEX dsv3_audit_log_trace ON dsv3_audit_log (trace_id);
+CREATE INDEX dsv3_audit_log_input ON dsv3_audit_log (input_hash);
+CREATE INDEX dsv3_audit_log_role ON dsv3_audit_log (role, logged_at);
+CREATE INDEX dsv3_audit_log_model ON dsv3_audit_log (model, logged_at);
+CREATE INDEX dsv3_audit_log_time ON dsv3_audit_log (logged_at);
+CREATE INDEX dsv3_audit_log_slow ON dsv3_audit_log (total_ms);
+CREATE INDEX dsv3_audit_log_failed ON dsv3_audit_log (logged_at) WHERE status OPERATOR(pg_catalog.<>) 'done';
+COMMENT ON TABLE dsv3_audit_log
+	IS 'one row for each request that made the model compute: one''s own, or all for those who may execute dsv3_audit_verify';
+
+-- Requests that were started and have not ended.
+CREATE TABLE dsv3_audit_open (LIKE dsv3_audit_log, PRIMARY KEY (request_id));
+COMMENT ON TABLE dsv3_audit_open IS 'requests of the audit log that have not ended; for the writer';
+
+-- The last row of the chain.
+CREATE TABLE dsv3_audit_head (
+	seq pg_catalog.int8 NOT NULL,
+	logged_at pg_catalog.timestamptz NOT NULL,
+	row_hash pg_catalog.bytea NOT NULL);
+INSERT INTO dsv3_audit_head VALUES (0, '2000-01-01 00:00:00+00', pg_catalog.decode(pg_catalog.repeat('00', 32), 'hex'));
+COMMENT ON TABLE dsv3_audit_head IS 'number and hash of the last row of the audit log; for the writer';
+
+-- What is left of partitions that were dropped.
+CREATE TABLE dsv3_audit_checkpoint (
+	made_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	made_by pg_catalog.text NOT NULL DEFAULT session_user,
+	partition pg_catalog.text NOT NULL,
+	first_seq pg_catalog.int8 PRIMARY KEY,
+	last_seq pg_catalog.int8 NOT NULL,
+	prev_hash pg_catalog.bytea NOT NULL,
+	last_hash pg_catalog.bytea NOT NULL,
+	signature pg_catalog.bytea NOT NULL);
+COMMENT ON TABLE dsv3_audit_checkpoint IS 'signed traces of the months that were dropped from the audit log';
+
+CREATE FUNCTION dsv3_audit_guard()
+RETURNS pg_catalog.trigger
+AS 'MODULE_PATHNAME', 'dsv3_audit_guard_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_audit_guard() IS 'trigger: rows of the audit log are never changed';
+CREATE TRIGGER dsv3_audit_guard_rows BEFORE UPDATE OR DELETE ON dsv3_audit_log FOR EACH ROW EXECUTE FUNCTION dsv3_audit_guard();
+CREATE TRIGGER dsv3_audit_guard BEFORE TRUNCATE ON dsv3_audit_log EXECUTE FUNCTION dsv3_audit_guard();
+CREATE TRIGGER dsv3_audit_guard_rows BEFORE UPDATE OR DELETE ON dsv3_audit_checkpoint
+	FOR EACH ROW EXECUTE FUNCTION dsv3_audit_guard();
+CREATE TRIGGER dsv3_audit_guard BEFORE TRUNCATE ON dsv3_audit_checkpoint EXECUTE FUNCTION dsv3_audit_guard();
+
+CREATE FUNCTION dsv3_audit_verify(
+	"from" pg_catalog.timestamptz DEFAULT NULL,
+	"to" pg_catalog.timestamptz DEFAULT NULL,
+	OUT ok pg_catalog.bool,
+	OUT rows pg_catalog.int8,
+	OUT first_seq pg_catalog.int8,
+	OUT last_seq pg_catalog.int8,
+	OUT head pg_catalog.bytea,
+	OUT bad_seq pg_catalog.int8,
+	OUT problem pg_catalog.text)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_audit_verify_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000 SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION dsv3_audit_verify(pg_catalog.timestamptz, pg_catalog.timestamptz)
+	IS 'was any row of the audit log changed, removed, added or moved; who may execute this sees all rows';
+
+CREATE FUNCTION dsv3_audit_flush()
+RETURNS pg_catalog.void
+AS 'MODULE_PATHNAME', 'dsv3_audit_flush_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_audit_flush() IS 'wait until every request that has ended is in the audit log';
+
+CREATE FUNCTION dsv3_audit_digest(content pg_catalog.text)
+RETURNS pg_catalog.bytea
+AS 'MODULE_PATHNAME', 'dsv3_audit_digest_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dsv3_audit_digest(pg_catalog.text) IS 'the hash that the audit log has of a text';
+
+CREATE FUNCTION dsv3_audit_expire(before pg_catalog.timestamptz)
+RETURNS pg_catalog.int4
+AS 'MODULE_PATHNAME', 'dsv3_audit_expire_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s';
+COMMENT ON FUNCTION dsv3_audit_expire(pg_catalog.timestamptz)
+	IS 'drop the months of the audit log that ended before a time, after a signed checkpoint; how many';
+
+CREATE FUNCTION dsv3_replay(
+	trace_id pg_catalog.uuid,
+	OUT same pg_catalog.bool,
+	OUT same_model pg_catalog.bool,
+	OUT recorded_hash pg_catalog.bytea,
+	OUT replayed_hash pg_catalog.bytea,
+	OUT replay_id pg_catalog.uuid)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_replay_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_replay(pg_catalog.uuid)
+	IS 'run a request of the audit log again, if its texts were kept: are the bytes of the answer the same';
+
+REVOKE ALL ON FUNCTION dsv3_audit_guard() FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_audit_verify(pg_catalog.timestamptz, pg_catalog.timestamptz) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_audit_flush() FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_audit_digest(pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_audit_expire(pg_catalog.timestamptz) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_replay(pg_catalog.uuid) FROM PUBLIC;
+
+-- A role's own rows carry its name and its number, so that neither a new role of an old name nor a restored database shows rows
+-- to someone else. Rights on partitions are given to nobody: this would not hold there.
+ALTER TABLE dsv3_audit_log ENABLE ROW LEVEL SECURITY;
+CREATE POLICY dsv3_audit_own ON dsv3_audit_log FOR SELECT USING (
+	(SELECT pg_catalog.has_function_privilege('@extschema@.dsv3_audit_verify(timestamptz, timestamptz)', 'EXECUTE'))
+	OR (role OPERATOR(pg_catalog.=) current_user
+		AND role_oid OPERATOR(pg_catalog.=)
+			(SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) current_user)));
+GRANT SELECT ON dsv3_audit_log TO PUBLIC;

@@ -100,6 +100,7 @@ dsv3_ask(const Dsv3Asker *asker, FunctionCallInfo fcinfo, Dsv3Question *question
 	result = asker->ask(fcinfo, question, request, failure);
 	if (result == DSV3_ASK_NOTHING)
 		return result;
+	request->function = asker->symbol;
 	question->on_error = request->on_error;
 	if (result == DSV3_ASK_REQUEST)
 	{

@@ -44,6 +44,7 @@ pin_or_unpin(FunctionCallInfo fcinfo, Dsv3RequestKind kind)
 		PG_RETURN_NULL();
 	dsv3_require_preload();
 	dsv3_request_init(&request, kind);
+	request.function = "dsv3_pin_prefix";
 	if (!PG_ARGISNULL(2))
 		dsv3_options_apply(&request, PG_GETARG_JSONB_P(2), DSV3_OPTIONS_PIN);
 	if (request.cache_scope == DSV3_CACHE_SCOPE_NONE)

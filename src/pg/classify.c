@@ -255,6 +255,7 @@ score_labels(FunctionCallInfo fcinfo)
 
 	if (result == DSV3_ASK_NOTHING)
 		return NULL;
+	request.function = "dsv3_classify_scores";
 	if (result == DSV3_ASK_REQUEST && dsv3_run(&request, &answer, &failure) &&
 		labels_value(question.state, &answer, &failure))
 		return question.state;

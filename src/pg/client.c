@@ -30,6 +30,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
+#include "pg/audit.h"
 #include "pg/client.h"
 #include "pg/guard.h"
 #include "pg/queue.h"
@@ -46,6 +47,7 @@ struct Dsv3Call
 	Dsv3Ticket ticket;
 	pg_uuid_t trace_id;
 	Dsv3Counts counts;
+	Dsv3Audit audit;
 	uint64 query;    /* whose guard rails it counts against */
 	uint32 expected; /* tokens that it may take */
 	int timeout_ms;
@@ -104,6 +106,7 @@ end_call(Dsv3Call *call)
 		return;
 	dlist_delete(&call->node);
 	dsv3_guard_end(call->query, call->expected, dsv3_queue_leave(&call->ticket));
+	dsv3_audit_leave(&call->audit, &call->counts);
 	call->ended = true;
 }
 
@@ -325,6 +328,14 @@ dsv3_letter_write(Dsv3Letter *letter, const Dsv3Request *request, Dsv3Failure *f
 	letter->max_tokens = request->max_tokens;
 	letter->notify = request->stream;
 	letter->timeout_ms = request->timeout_ms;
+	letter->function = request->function;
+	letter->prompt_name = request->prompt_name ? pstrdup(request->prompt_name) : NULL;
+	letter->prompt_version = request->prompt_version;
+	letter->inserted = request->inserted;
+	if (request->inserted.data)
+		letter->inserted.data =
+			memcpy(MemoryContextAllocHuge(CurrentMemoryContext, request->inserted.len + 1),
+				   request->inserted.data, request->inserted.len);
 	letter->traceparent = request->traceparent ? pstrdup(request->traceparent) : NULL;
 	letter->preview = pnstrdup(preview.data, preview.len);
 	letter->preview_len = preview.len;
@@ -340,6 +351,10 @@ dsv3_letter_free(Dsv3Letter *letter)
 {
 	if (letter->traceparent)
 		pfree(letter->traceparent);
+	if (letter->prompt_name)
+		pfree(letter->prompt_name);
+	if (letter->inserted.data)
+		pfree((void *) letter->inserted.data);
 	pfree(letter->preview);
 	pfree(letter->body);
 	memset(letter, 0, sizeof(*letter));
@@ -389,11 +404,19 @@ dsv3_call_post(const Dsv3Letter *letter, bool spare, Dsv3Failure *failure)
 	call->trace_id = submission.trace_id;
 	call->timeout_ms = letter->timeout_ms;
 	INSTR_TIME_SET_CURRENT(call->started);
-	if (!dsv3_queue_submit(&submission, &call->ticket, &failure->error))
+	if (!dsv3_audit_begin(&call->audit, letter, &call->trace_id, failure))
 	{
 		pfree(call);
 		return NULL;
 	}
+	submission.held = dsv3_audit_holds(&call->audit);
+	if (!dsv3_queue_submit(&submission, &call->ticket, &failure->error))
+	{
+		dsv3_audit_leave(&call->audit, &call->counts);
+		pfree(call);
+		return NULL;
+	}
+	dsv3_audit_submitted(&call->audit, &call->ticket);
 	dlist_push_tail(&calls, &call->node);
 	call->expected = submission.expected;
 	call->query = dsv3_guard_begin(letter);
@@ -501,10 +524,30 @@ sleep_ms(const Dsv3Call *call, const Dsv3SlotView *view)
 	return (long) Max(ms, 1);
 }
 
-Dsv3CallState
-dsv3_call_look(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure)
+/* The answer is there: may the caller have it, or must its row in the audit log be waited for? */
+static Dsv3CallState
+give_answer(Dsv3Call *call, Dsv3Failure *failure)
+{
+	if (!dsv3_audit_end(&call->audit, &call->counts, NULL, failure))
+		return DSV3_CALL_FAILED;
+	switch (dsv3_audit_wait(&call->audit, failure))
+	{
+		case DSV3_AUDIT_DURABLE:
+			return DSV3_CALL_DONE;
+		case DSV3_AUDIT_BROKEN:
+			return DSV3_CALL_FAILED;
+		case DSV3_AUDIT_WAITING:
+			break;
+	}
+	return DSV3_CALL_RUNNING;
+}
+
+/* What dsv3_call_look does, but for telling the audit log of failures. */
+static Dsv3CallState
+look(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure)
 {
 	Dsv3SlotView view;
+	int had = out->len;
 	bool found = !call->ended && dsv3_queue_look(&call->ticket, &view);
 
 	/* Who waits for the end leaves the output where it is: an answer of which nothing was taken can start again
@@ -518,18 +561,35 @@ dsv3_call_look(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure
 		return DSV3_CALL_FAILED;
 	}
 	call->counts = view.counts;
+	dsv3_audit_take_fields(&call->audit, out->data + had, (Size) (out->len - had));
 	if (view.state == DSV3_SLOT_FAILED)
 	{
 		dsv3_queue_error(&call->ticket, &failure->error, &failure->row_error);
 		return DSV3_CALL_FAILED;
 	}
 	if (view.state == DSV3_SLOT_DONE)
-		return DSV3_CALL_DONE;
+	{
+		Dsv3CallState state = give_answer(call, failure);
+
+		if (state != DSV3_CALL_RUNNING)
+			return state;
+	}
 	if (out_of_time(call, &view, failure))
 		return DSV3_CALL_FAILED;
 	call->queued = view.state == DSV3_SLOT_QUEUED;
 	call->sleep_ms = sleep_ms(call, &view);
 	return DSV3_CALL_RUNNING;
+}
+
+Dsv3CallState
+dsv3_call_look(Dsv3Call *call, bool to_end, StringInfo out, Dsv3Failure *failure)
+{
+	Dsv3CallState state = look(call, to_end, out, failure);
+	Dsv3Failure ignored;
+
+	if (state == DSV3_CALL_FAILED)
+		(void) dsv3_audit_end(&call->audit, &call->counts, &failure->error, &ignored);
+	return state;
 }
 
 void

@@ -69,6 +69,13 @@ typedef struct Dsv3Request
 	int on_error;
 	int timeout_ms;          /* 0: none */
 	const char *traceparent; /* NULL: none */
+
+	/* Not sent, but for the audit log: the symbol of the SQL function; the prompt it ran, NULL for none, and the text that it put
+	 * into that prompt. */
+	const char *function;
+	const char *prompt_name;
+	int32 prompt_version;
+	Dsv3Text inserted;
 } Dsv3Request;
 
 /* What DSV3_FIELD_GRAMMAR_KIND says of the grammar. */
@@ -109,7 +116,11 @@ typedef struct Dsv3Letter
 	uint32 max_tokens;
 	bool notify;
 	int timeout_ms;
-	char *traceparent; /* or NULL */
+	char *traceparent;    /* or NULL */
+	const char *function; /* constant */
+	char *prompt_name;    /* or NULL */
+	int32 prompt_version;
+	Dsv3Text inserted; /* data NULL: none */
 	char *preview;     /* UTF-8 */
 	Size preview_len;
 	uint8 *body;

@@ -36,6 +36,10 @@ int dsv3_guc_engine_oom_score_adj = 500;
 int dsv3_guc_request_retries = 3;
 
 int dsv3_guc_max_calls_per_query;
+int dsv3_guc_audit = DSV3_AUDIT_LEVEL_DIGEST;
+int dsv3_guc_audit_hash = DSV3_AUDIT_HASH_SHA256;
+char *dsv3_guc_audit_key_file;
+bool dsv3_guc_audit_sync = true;
 int dsv3_guc_max_input_bytes = 16 * 1024 * 1024;
 int dsv3_guc_max_output_tokens = 4096;
 int dsv3_guc_max_tokens_per_query;
@@ -66,6 +70,19 @@ static const struct config_enum_entry device_options[] = {
 static const struct config_enum_entry weights_options[] = {
 	{"stored", 0, false}, {"f32", 1, false},  {"bf16", 2, false},
 	{"int8", 3, false},   {"int4", 4, false}, {NULL, 0, false},
+};
+
+static const struct config_enum_entry audit_options[] = {
+	{"off", DSV3_AUDIT_LEVEL_OFF, false},
+	{"digest", DSV3_AUDIT_LEVEL_DIGEST, false},
+	{"full", DSV3_AUDIT_LEVEL_FULL, false},
+	{NULL, 0, false},
+};
+
+static const struct config_enum_entry audit_hash_options[] = {
+	{"sha256", DSV3_AUDIT_HASH_SHA256, false},
+	{"hmac-sha256", DSV3_AUDIT_HASH_HMAC, false},
+	{NULL, 0, false},
 };
 
 static const struct config_enum_entry on_error_options[] = {
@@ -206,6 +223,23 @@ define_supervisor_settings(void)
 }
 
 static void
+define_audit_settings(void)
+{
+	DefineCustomEnumVariable("dsv3.audit", "What the audit log keeps of requests.",
+							 "\"digest\" keeps hashes of the texts, \"full\" the texts too.", &dsv3_guc_audit,
+							 DSV3_AUDIT_LEVEL_DIGEST, audit_options, PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("dsv3.audit_hash", "How the audit log hashes texts.",
+							 "\"hmac-sha256\" takes the key in dsv3.audit_key_file.", &dsv3_guc_audit_hash,
+							 DSV3_AUDIT_HASH_SHA256, audit_hash_options, PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("dsv3.audit_key_file", "The key of the audit log's hashes and checkpoints.",
+							   NULL, &dsv3_guc_audit_key_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL,
+							   NULL);
+	DefineCustomBoolVariable("dsv3.audit_sync",
+							 "No answer is given before its row in the audit log is durable.", NULL,
+							 &dsv3_guc_audit_sync, true, PGC_SUSET, 0, NULL, NULL, NULL);
+}
+
+static void
 define_guard_rails(void)
 {
 	DefineCustomIntVariable("dsv3.max_calls_per_query", "Most calls of the model that one query may make.",
@@ -281,6 +315,7 @@ dsv3_define_settings(void)
 	if (process_shared_preload_libraries_in_progress)
 		define_postmaster_settings();
 	define_supervisor_settings();
+	define_audit_settings();
 	define_guard_rails();
 	define_user_settings();
 

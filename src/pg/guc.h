@@ -21,6 +21,19 @@ typedef enum Dsv3OnError
 /* Highest dsv3.batch_window. */
 #define DSV3_MAX_WINDOW 1024
 
+typedef enum Dsv3AuditLevel
+{
+	DSV3_AUDIT_LEVEL_OFF,
+	DSV3_AUDIT_LEVEL_DIGEST,
+	DSV3_AUDIT_LEVEL_FULL,
+} Dsv3AuditLevel;
+
+typedef enum Dsv3AuditHash
+{
+	DSV3_AUDIT_HASH_SHA256,
+	DSV3_AUDIT_HASH_HMAC,
+} Dsv3AuditHash;
+
 /* As on the wire (DSV3_FIELD_PRIORITY). */
 typedef enum Dsv3Priority
 {
@@ -48,7 +61,11 @@ extern int dsv3_guc_engine_watchdog;          /* ms; 0: off */
 extern int dsv3_guc_engine_oom_score_adj;
 extern int dsv3_guc_request_retries;
 
-/* Guard rails, superuser. */
+/* The superuser's: the audit log and guard rails. */
+extern int dsv3_guc_audit;
+extern int dsv3_guc_audit_hash;
+extern char *dsv3_guc_audit_key_file;
+extern bool dsv3_guc_audit_sync;
 extern int dsv3_guc_max_calls_per_query; /* 0: no limit, here and below */
 extern int dsv3_guc_max_input_bytes;
 extern int dsv3_guc_max_output_tokens;

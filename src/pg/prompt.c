@@ -47,6 +47,7 @@ typedef struct Prompt
 	MemoryContext context;
 	char *name;
 	int32 version; /* as it was asked for; 0: the newest */
+	int32 found;   /* the version that this is */
 	Dsv3Text *parts;
 	int n_parts; /* between two of them stands the input */
 	Size bytes;  /* of the parts and the system message together */
@@ -175,13 +176,15 @@ static void
 look_up(FunctionCallInfo fcinfo, Prompt *prompt)
 {
 	static const char statement[] =
-		"SELECT template, system, schema, options FROM %s.dsv3_prompts WHERE name OPERATOR(pg_catalog.=) $1 "
+		"SELECT template, system, schema, options, version FROM %s.dsv3_prompts WHERE name "
+		"OPERATOR(pg_catalog.=) $1 "
 		"AND ($2 IS NULL OR version OPERATOR(pg_catalog.=) $2) ORDER BY version DESC LIMIT 1";
 	Oid types[2] = {TEXTOID, INT4OID};
 	Datum values[2] = {CStringGetTextDatum(prompt->name), Int32GetDatum(prompt->version)};
 	MemoryContext context = CurrentMemoryContext;
 	Datum found[4] = {0};
 	bool nulls[4];
+	bool isnull;
 
 	SPI_connect();
 	execute(fcinfo, statement, 2, types, values, prompt->version == 0 ? " n" : "  ", true);
@@ -204,6 +207,7 @@ look_up(FunctionCallInfo fcinfo, Prompt *prompt)
 			MemoryContextSwitchTo(old);
 		}
 	}
+	prompt->found = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 5, &isnull));
 	SPI_finish();
 	make_prompt(prompt, found[0], nulls[1] ? NULL : &found[1], nulls[2] ? NULL : DatumGetJsonbP(found[2]),
 				nulls[3] ? NULL : DatumGetJsonbP(found[3]));
@@ -277,6 +281,9 @@ run_ask(FunctionCallInfo fcinfo, Dsv3Question *question, Dsv3Request *request, D
 		appendBinaryStringInfo(&text, prompt->parts[i].data, (int) prompt->parts[i].len);
 	}
 	request->prompt = (Dsv3Text){text.data, (Size) text.len};
+	request->prompt_name = prompt->name;
+	request->prompt_version = prompt->found;
+	request->inserted = input;
 	request->system = prompt->system;
 	if (prompt->has_schema)
 		dsv3_schema_use(&prompt->schema, request);

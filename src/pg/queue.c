@@ -191,6 +191,7 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	slot->owner_proc = DSV3_MY_PROC_NUMBER;
 	slot->cancel = false;
 	slot->consumed = false;
+	slot->held = submission->held;
 	slot->notify = submission->notify;
 	slot->role = submission->role;
 	slot->database = MyDatabaseId;
@@ -231,6 +232,21 @@ dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Erro
 	wake_supervisor();
 	unlock();
 	return true;
+}
+
+void
+dsv3_queue_let_go(const Dsv3Ticket *ticket)
+{
+	Dsv3Slot *slot;
+
+	lock();
+	slot = slot_of(ticket);
+	if (slot && slot->held)
+	{
+		slot->held = false;
+		wake_supervisor();
+	}
+	unlock();
 }
 
 static void
@@ -563,7 +579,7 @@ dsv3_queue_sweep(Dsv3Sweep *sweep, bool always)
 			dsv3_stat_cancelled(slot);
 			end_slot(slot, &err, false);
 		}
-		else if (slot->state == DSV3_SLOT_QUEUED)
+		else if (slot->state == DSV3_SLOT_QUEUED && !slot->held)
 		{
 			Dsv3Waiting *waiting = &sweep->waiting[sweep->n_waiting++];
 

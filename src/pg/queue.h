@@ -24,6 +24,7 @@ typedef struct Dsv3Submission
 	uint32 max_tokens;
 	bool notify;
 	bool spare; /* take a slot only if enough of them and of the arena stay free for others */
+	bool held;  /* the engine may have it only after dsv3_queue_let_go */
 	Oid role;
 	uint32 expected; /* tokens that it may take */
 	pg_uuid_t trace_id;
@@ -56,6 +57,7 @@ typedef struct Dsv3SlotView
 
 /* Claim a slot, write the request into it and hand it to the supervisor. */
 extern bool dsv3_queue_submit(const Dsv3Submission *submission, Dsv3Ticket *ticket, Dsv3Error *err);
+extern void dsv3_queue_let_go(const Dsv3Ticket *ticket);
 
 /* False when the ticket is stale (the server's shared memory was re-created, or the slot was left). */
 extern bool dsv3_queue_look(const Dsv3Ticket *ticket, Dsv3SlotView *view);

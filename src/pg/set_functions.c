@@ -31,6 +31,7 @@ PG_FUNCTION_INFO_V1(dsv3_extract_json_batch_1_0);
 /* A function with a form that takes an array, which is its first argument. */
 typedef struct SetForm
 {
+	const char *symbol;
 	const Dsv3Asker *asker; /* of the dsv3_try_ form */
 	void (*columns)(bool ok, const Dsv3Answer *answer, Dsv3Failure *failure, Datum *values, bool *nulls);
 	int n_args;
@@ -64,6 +65,7 @@ ask_element(void *arg, Dsv3AskResult *result, Dsv3Question *question, Dsv3Reques
 	input->value = state->elements[state->asked];
 	input->isnull = state->nulls[state->asked++];
 	*result = dsv3_ask(state->form->asker, state->call, question, request, failure);
+	request->function = state->form->symbol;
 	return true;
 }
 
@@ -158,7 +160,7 @@ next_row(FunctionCallInfo fcinfo, const SetForm *form)
 }
 
 static const SetForm generate_form = {
-	&dsv3_asker_try_generate, dsv3_generate_columns, 7, {1, 0, 2, 3, 4, 5, 6}, 1};
+	"dsv3_generate_batch_1_0", &dsv3_asker_try_generate, dsv3_generate_columns, 7, {1, 0, 2, 3, 4, 5, 6}, 1};
 
 /* dsv3_generate_batch(inputs, prompt, system, max_tokens, temperature, seed, options)
  * -> setof (index, and the columns of dsv3_try_generate) */
@@ -169,8 +171,12 @@ dsv3_generate_batch_1_0(PG_FUNCTION_ARGS)
 }
 
 /* A NULL schema may have a text in its place, which the calls know. */
-static const SetForm extract_form = {
-	&dsv3_asker_try_extract_json, dsv3_extract_columns, 5, {0, 1, 2, 3, 4}, -1};
+static const SetForm extract_form = {"dsv3_extract_json_batch_1_0",
+									 &dsv3_asker_try_extract_json,
+									 dsv3_extract_columns,
+									 5,
+									 {0, 1, 2, 3, 4},
+									 -1};
 
 /* dsv3_extract_json_batch(inputs, schema, instruction, max_tokens, options)
  * -> setof (index, and the columns of dsv3_try_extract_json) */

@@ -12,6 +12,7 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "pg/audit_ring.h"
 #include "pg/guc.h"
 #include "pg/shmem.h"
 #include "pg/stat.h"
@@ -57,6 +58,7 @@ request_shmem(void)
 #endif
 	RequestAddinShmemSpace(shmem_size());
 	RequestNamedLWLockTranche(TRANCHE, 1);
+	dsv3_audit_shmem_request();
 }
 
 /* A new block: everything free, no supervisor yet. */
@@ -107,6 +109,7 @@ shmem_startup(void)
 	if (!found)
 		init_shared();
 	dsv3_stat_attach(block, found);
+	dsv3_audit_shmem_startup();
 	LWLockRelease(AddinShmemInitLock);
 }
 

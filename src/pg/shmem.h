@@ -83,6 +83,7 @@ typedef struct Dsv3Slot
 {
 	Dsv3SlotState state;
 	bool cancel;    /* someone asked for an end; the supervisor turns it into FAILED */
+	bool held;      /* QUEUED, but not to be given to the engine yet */
 	bool notify;    /* wake the owner for each piece of output, not only at the end */
 	bool consumed;  /* the owner has taken output: the request cannot be started from nothing again */
 	uint64 request; /* names this use of the slot; 0 when free */

@@ -54,6 +54,7 @@ stream_start(FunctionCallInfo fcinfo, StreamState *state)
 	if (!dsv3_generate_request(fcinfo, DSV3_OPTIONS_STREAM, &request, &failure))
 		dsv3_raise(&failure);
 	request.stream = true;
+	request.function = "dsv3_generate_stream";
 	call = dsv3_call_start(&request, &failure);
 	if (call == NULL)
 		dsv3_raise(&failure);

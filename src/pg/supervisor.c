@@ -34,6 +34,7 @@
 #include "storage/pmsignal.h"
 #include "utils/timestamp.h"
 
+#include "pg/audit_writer.h"
 #include "pg/guc.h"
 #include "pg/inflight.h"
 #include "pg/queue.h"
@@ -47,6 +48,7 @@
 #define FAILED_STARTS_MAX 3
 #define READ_ROUNDS       16 /* reads per turn */
 #define STATS_INTERVAL_MS 1000
+#define WRITERS_MS        100 /* between two looks for missing audit writers */
 
 typedef struct Supervisor
 {
@@ -77,6 +79,7 @@ typedef struct Supervisor
 } Supervisor;
 
 static Supervisor self;
+static bool writers_missing;
 
 static int64
 now_ms(void)
@@ -655,6 +658,7 @@ turn(void)
 	if (self.child.pid != 0 && self.eof_at == 0 && !self.doomed)
 		read_frames();
 	dsv3_inflight_serve(&self.relay, self.child.pid != 0 && self.ready && !self.doomed && self.eof_at == 0);
+	writers_missing = dsv3_audit_launch();
 	(void) watch(now_ms());
 	if (self.child.pid != 0 && self.eof_at == 0 && !self.doomed && !dsv3_relay_flush(&self.relay))
 		self.eof_at = now_ms();
@@ -684,6 +688,17 @@ child_ended(SIGNAL_ARGS)
 	errno = saved_errno;
 }
 
+/* Milliseconds until something is due; -1: never. */
+static long
+until_next(void)
+{
+	long ms = watch(now_ms());
+
+	if (writers_missing && (ms < 0 || ms > WRITERS_MS))
+		ms = WRITERS_MS;
+	return ms;
+}
+
 void
 dsv3_supervisor_main(Datum arg)
 {
@@ -710,7 +725,7 @@ dsv3_supervisor_main(Datum arg)
 		}
 		turn();
 		if (!ShutdownRequestPending)
-			wait_for_work(watch(now_ms()));
+			wait_for_work(until_next());
 	}
 	proc_exit(1);
 }

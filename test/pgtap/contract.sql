@@ -45,6 +45,12 @@ INSERT INTO contract VALUES
 	('dsv3_prompt_grant(text,name)', 'void', true, true, 100),
 	('dsv3_prompt_revoke(text,name)', 'void', true, true, 100),
 	('dsv3_run(text,text,integer)', 'text', true, false, 1000000),
+	('dsv3_audit_guard()', 'trigger', true, false, 1),
+	('dsv3_audit_verify(timestamp with time zone,timestamp with time zone)', 'record', true, false, 1000000),
+	('dsv3_audit_flush()', 'void', true, false, 1),
+	('dsv3_audit_digest(text)', 'bytea', true, true, 1),
+	('dsv3_audit_expire(timestamp with time zone)', 'integer', true, true, 1),
+	('dsv3_replay(uuid)', 'record', true, true, 1000000),
 	('dsv3_health()', 'record', false, false, 1),
 	('dsv3_model_info()', 'jsonb', false, false, 1),
 	('dsv3_version()', 'text', false, false, 1),
@@ -65,7 +71,7 @@ SELECT unnest(ARRAY[
        is(proisstrict, c.strict, c.signature || ' strictness'),
        is(procost, c.cost, c.signature || ' cost'),
        is(proleakproof, false, c.signature || ' is not leakproof'),
-       is(prosecdef, false, c.signature || ' runs with the rights of its caller'),
+       is(prosecdef, proname IN ('dsv3_audit_verify', 'dsv3_audit_expire'), c.signature || ' runs with the rights of its caller, or not'),
        is(prosrc, proname || '_1_0', c.signature || ' has a versioned symbol'),
        is(has_function_privilege('public', p.oid, 'EXECUTE'), NOT c.costs_compute, c.signature || ' grants'),
        isnt(obj_description(p.oid, 'pg_proc'), NULL, c.signature || ' has a comment')])
@@ -135,6 +141,19 @@ SELECT columns_are('public', 'dsv3_activity', ARRAY['trace_id', 'pid', 'role', '
 SELECT columns_are('public', 'dsv3_stat_engine', ARRAY['requests', 'completed', 'failed', 'cancelled', 'refused', 'nulled', 'resubmitted', 'prompt_tokens',
 	'cached_tokens', 'output_tokens', 'restarts', 'queue_size', 'memory_bytes', 'memory_free_bytes', 'engine', 'stats_since']);
 
+-- The audit log: what callers rely on, and who may read it.
+SELECT columns_are('public', 'dsv3_audit_log', ARRAY['seq', 'logged_at', 'request_id', 'trace_id', 'traceparent', 'started_at', 'database', 'session_role',
+	'role', 'role_oid', 'application', 'client', 'pid', 'query_id', 'xid', 'function', 'prompt_name', 'prompt_version', 'model', 'model_digest', 'engine', 'hash_kind',
+	'input_hash', 'prompt_hash', 'schema_hash', 'request_hash', 'params', 'seed', 'prompt_tokens', 'cached_tokens', 'output_tokens', 'output_hash', 'status', 'sqlstate',
+	'finish_reason', 'queue_ms', 'prefill_ms', 'decode_ms', 'total_ms', 'experts_digest', 'request', 'input', 'output', 'prev_hash', 'row_hash']);
+SELECT col_type_is('public', 'dsv3_audit_log', 'trace_id', 'uuid', 'trace_id');
+SELECT col_type_is('public', 'dsv3_audit_log', 'input_hash', 'bytea', 'input_hash');
+SELECT ok(relrowsecurity, 'rows of the audit log are by role') FROM pg_class WHERE oid = 'dsv3_audit_log'::regclass;
+SELECT is(has_table_privilege('public', 'public.' || name, 'SELECT'), name = 'dsv3_audit_log', name || ' grants')
+FROM unnest(ARRAY['dsv3_audit_log', 'dsv3_audit_open', 'dsv3_audit_head', 'dsv3_audit_checkpoint']) AS name;
+SELECT is(has_table_privilege('public', 'public.dsv3_audit_log', privilege), false, 'dsv3_audit_log: no ' || privilege)
+FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS privilege;
+
 -- Nothing else belongs to the extension.
 SELECT set_eq(
 	$$ SELECT p.oid::regprocedure::text FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
@@ -144,8 +163,8 @@ SELECT set_eq(
 SELECT set_eq(
 	$$ SELECT c.relname::text FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid
 	   WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
-	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') $$,
-	ARRAY['dsv3_activity', 'dsv3_prompt', 'dsv3_prompt_version', 'dsv3_prompts', 'dsv3_stat_engine', 'dsv3_stat_experts', 'dsv3_stat_failures',
+	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') AND NOT c.relispartition $$,
+	ARRAY['dsv3_audit_log', 'dsv3_audit_open', 'dsv3_audit_head', 'dsv3_audit_checkpoint', 'dsv3_activity', 'dsv3_prompt', 'dsv3_prompt_version', 'dsv3_prompts', 'dsv3_stat_engine', 'dsv3_stat_experts', 'dsv3_stat_failures',
 	 'dsv3_stat_kv_cache', 'dsv3_stat_latency', 'dsv3_stat_roles'], 'the relations of the extension are these');
 
 -- Settings: each has a description, the context that the documentation says, and nothing that is a path can be set or
@@ -158,6 +177,7 @@ SELECT set_eq(
 	          ('dsv3.threads', 'postmaster'), ('dsv3.weights', 'postmaster'), ('dsv3.engine_oom_score_adj', 'sighup'),
 	          ('dsv3.engine_restart_delay', 'sighup'), ('dsv3.engine_restart_delay_max', 'sighup'), ('dsv3.engine_start_limit', 'sighup'),
 	          ('dsv3.engine_watchdog', 'sighup'), ('dsv3.request_retries', 'sighup'), ('dsv3.max_calls_per_query', 'superuser'), ('dsv3.max_input_bytes', 'superuser'),
+	          ('dsv3.audit', 'superuser'), ('dsv3.audit_sync', 'superuser'), ('dsv3.audit_hash', 'superuser'), ('dsv3.audit_key_file', 'sighup'),
 	          ('dsv3.max_output_tokens', 'superuser'), ('dsv3.max_tokens_per_query', 'superuser'),
 	          ('dsv3.role_max_requests', 'superuser'), ('dsv3.role_priority', 'superuser'), ('dsv3.role_tokens_per_day', 'superuser'), ('dsv3.role_tokens_per_minute', 'superuser'),
 	          ('dsv3.batch_window', 'user'), ('dsv3.batching', 'user'), ('dsv3.dedup', 'user'), ('dsv3.max_tokens', 'user'), ('dsv3.on_error', 'user'), ('dsv3.priority', 'user'),
