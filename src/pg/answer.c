@@ -212,9 +212,12 @@ dsv3_finish_name(uint32 finish)
 void
 dsv3_raise_or_count(int on_error, const Dsv3Failure *failure)
 {
-	if (!failure->row_error || on_error != DSV3_ON_ERROR_NULL)
+	if (!failure->row_error || on_error == DSV3_ON_ERROR_ERROR)
 		dsv3_raise(failure);
-	dsv3_queue_count_nulled();
+	if (on_error == DSV3_ON_ERROR_TELL)
+		dsv3_failure_hook(failure);
+	else
+		dsv3_queue_count_nulled();
 }
 
 bool

@@ -43,6 +43,9 @@
 
 #define DSV3_APPLY_NAME "Dsv3 Apply"
 
+/* A cursor option beside PostgreSQL's own, for SPI_prepare_cursor: all rows of the statement will be read. */
+#define DSV3_CURSOR_ALL_ROWS 0x40000000
+
 /* ---- programs ---- */
 
 typedef enum Dsv3StepKind

@@ -425,7 +425,7 @@ take_value(Dsv3ApplyState *state, Dsv3ApplyRow *row, int i)
 	at->state = DSV3_ROW_DONE;
 
 	/* What raises ends the query when its row comes; nothing that comes after is to be done for the row. */
-	if (!ok && !(at->failure->row_error && at->question->on_error == DSV3_ON_ERROR_NULL))
+	if (!ok && !(at->failure->row_error && at->question->on_error != DSV3_ON_ERROR_ERROR))
 		row->last = Min(row->last, i);
 	MemoryContextSwitchTo(old);
 }

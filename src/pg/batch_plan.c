@@ -771,13 +771,14 @@ static void
 rewrite_statement(PlannedStmt *stmt, int cursor_options)
 {
 	PlanContext context = {stmt, {0}, 0, false};
+	Dsv3Demand demand = {(cursor_options & DSV3_CURSOR_ALL_ROWS) != 0, NULL, NULL};
 	ListCell *lc;
 
 	dsv3_safety_init(&context.safety, stmt, cursor_options);
 	context.last_id = highest_id(stmt->planTree);
 	foreach (lc, stmt->subplans)
 		context.last_id = Max(context.last_id, highest_id(lfirst(lc)));
-	stmt->planTree = rewrite(stmt->planTree, &no_demand, &context);
+	stmt->planTree = rewrite(stmt->planTree, &demand, &context);
 	foreach (lc, stmt->subplans)
 		lfirst(lc) = rewrite(lfirst(lc), &no_demand, &context);
 

@@ -59,6 +59,9 @@ struct Dsv3Call
 };
 
 static dlist_head calls = DLIST_STATIC_INIT(calls);
+
+Dsv3Usage dsv3_usage;
+void (*dsv3_failure_hook)(const Dsv3Failure *failure);
 static bool callbacks_registered;
 
 /* When the client was last seen to be there, in this or an earlier call; zero before the first. */
@@ -92,7 +95,7 @@ dsv3_request_init(Dsv3Request *request, uint32 kind)
 	request->logprobs = -1;
 	request->budget = -1;
 	request->priority = dsv3_guc_priority;
-	request->on_error = dsv3_guc_on_error;
+	request->on_error = dsv3_failure_hook ? DSV3_ON_ERROR_TELL : dsv3_guc_on_error;
 	request->timeout_ms = dsv3_guc_timeout;
 	request->traceparent = dsv3_guc_traceparent && dsv3_guc_traceparent[0] ? dsv3_guc_traceparent : NULL;
 }
@@ -107,6 +110,9 @@ end_call(Dsv3Call *call)
 	dlist_delete(&call->node);
 	dsv3_guard_end(call->query, call->expected, dsv3_queue_leave(&call->ticket));
 	dsv3_audit_leave(&call->audit, &call->counts);
+	dsv3_usage.prompt_tokens += call->counts.prompt_tokens;
+	dsv3_usage.cached_tokens += call->counts.cached_tokens;
+	dsv3_usage.output_tokens += call->counts.output_tokens;
 	call->ended = true;
 }
 
@@ -649,6 +655,8 @@ dsv3_raise(const Dsv3Failure *failure)
 {
 	const Dsv3Error *e = &failure->error;
 
+	if (dsv3_failure_hook)
+		dsv3_failure_hook(failure);
 	ereport(ERROR, (errcode(MAKE_SQLSTATE(e->sqlstate[0], e->sqlstate[1], e->sqlstate[2], e->sqlstate[3],
 										  e->sqlstate[4])),
 					errmsg("%s", dsv3_text_from_utf8_lossy(e->message)),

@@ -180,6 +180,20 @@ extern bool dsv3_call_any(void);
 extern uint64 dsv3_call_number(const Dsv3Call *call);
 extern Dsv3Call *dsv3_call_find(uint64 number);
 
+/* Tokens of all calls of this backend that have ended. */
+typedef struct Dsv3Usage
+{
+	uint64 prompt_tokens;
+	uint64 cached_tokens;
+	uint64 output_tokens;
+} Dsv3Usage;
+
+extern Dsv3Usage dsv3_usage;
+
+/* In the worker of a job: told of each failure before it is raised. A row error that the call says nothing of is not
+ * raised then, the call is NULL (DSV3_ON_ERROR_TELL). */
+extern void (*dsv3_failure_hook)(const Dsv3Failure *failure);
+
 /* ereport(ERROR) with it. */
 pg_noreturn extern void dsv3_raise(const Dsv3Failure *failure);
 

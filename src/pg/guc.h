@@ -12,6 +12,7 @@ typedef enum Dsv3OnError
 {
 	DSV3_ON_ERROR_ERROR,
 	DSV3_ON_ERROR_NULL,
+	DSV3_ON_ERROR_TELL, /* no value of the setting: NULL, and dsv3_failure_hook is told */
 } Dsv3OnError;
 
 /* Highest dsv3.max_input_bytes: a frame less the tokens that a restart may have to repeat (4 MB at the highest
@@ -60,6 +61,9 @@ extern int dsv3_guc_engine_start_limit;       /* s; 0: none */
 extern int dsv3_guc_engine_watchdog;          /* ms; 0: off */
 extern int dsv3_guc_engine_oom_score_adj;
 extern int dsv3_guc_request_retries;
+
+/* The job launcher's, changed by reload. */
+extern int dsv3_guc_max_job_workers;
 
 /* The superuser's: the audit log and guard rails. */
 extern int dsv3_guc_audit;
