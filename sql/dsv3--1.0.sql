@@ -868,3 +868,174 @@ CREATE POLICY dsv3_audit_own ON dsv3_audit_log FOR SELECT USING (
 		AND role_oid OPERATOR(pg_catalog.=)
 			(SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) current_user)));
 GRANT SELECT ON dsv3_audit_log TO PUBLIC;
+
+-- Jobs: a call of the model for each row of a query, in background workers. The tables are the extension's own: roles see their jobs
+-- in the views and change them by the functions, which check in C whose job it is. A dump has jobs and what is left of them.
+
+CREATE TABLE _dsv3_job (
+	id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	home pg_catalog.text NOT NULL,
+	role_oid pg_catalog.oid NOT NULL,
+	role_name pg_catalog.name NOT NULL,
+	query pg_catalog.text NOT NULL,
+	call pg_catalog.text NOT NULL,
+	target pg_catalog.text NOT NULL,
+	key pg_catalog.text[] NOT NULL,
+	mode pg_catalog.text NOT NULL,
+	priority pg_catalog.text NOT NULL,
+	chunk pg_catalog.int4 NOT NULL,
+	settings pg_catalog.jsonb NOT NULL,
+	state pg_catalog.text NOT NULL CHECK (state OPERATOR(pg_catalog.=) ANY (ARRAY['active', 'paused', 'cancelled', 'failed', 'done'])),
+	total pg_catalog.int8 NOT NULL DEFAULT 0,
+	done pg_catalog.int8 NOT NULL DEFAULT 0,
+	failed pg_catalog.int8 NOT NULL DEFAULT 0,
+	skipped pg_catalog.int8 NOT NULL DEFAULT 0,
+	prompt_tokens pg_catalog.int8 NOT NULL DEFAULT 0,
+	cached_tokens pg_catalog.int8 NOT NULL DEFAULT 0,
+	output_tokens pg_catalog.int8 NOT NULL DEFAULT 0,
+	seconds pg_catalog.float8 NOT NULL DEFAULT 0,
+	rate pg_catalog.float8,
+	submitted_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	started_at pg_catalog.timestamptz,
+	finished_at pg_catalog.timestamptz,
+	sqlstate pg_catalog.text,
+	error pg_catalog.text,
+	detail pg_catalog.text,
+	hint pg_catalog.text);
+COMMENT ON TABLE _dsv3_job IS 'jobs; see the view dsv3_jobs';
+
+CREATE TABLE _dsv3_job_chunk (
+	job pg_catalog.int8 NOT NULL REFERENCES _dsv3_job ON DELETE CASCADE,
+	number pg_catalog.int8 NOT NULL,
+	attempts pg_catalog.int4 NOT NULL DEFAULT 0,
+	keys pg_catalog.jsonb NOT NULL,
+	PRIMARY KEY (job, number));
+COMMENT ON TABLE _dsv3_job_chunk IS 'keys of the rows that jobs have still to do';
+
+CREATE TABLE _dsv3_job_error (
+	job pg_catalog.int8 NOT NULL REFERENCES _dsv3_job ON DELETE CASCADE,
+	key pg_catalog.jsonb NOT NULL,
+	sqlstate pg_catalog.text NOT NULL,
+	message pg_catalog.text NOT NULL,
+	detail pg_catalog.text,
+	hint pg_catalog.text,
+	at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	PRIMARY KEY (job, key));
+COMMENT ON TABLE _dsv3_job_error IS 'rows of jobs that failed; see the view dsv3_job_errors';
+
+SELECT pg_catalog.pg_extension_config_dump('_dsv3_job', '');
+SELECT pg_catalog.pg_extension_config_dump('_dsv3_job_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('_dsv3_job_chunk', '');
+SELECT pg_catalog.pg_extension_config_dump('_dsv3_job_error', '');
+
+CREATE FUNCTION dsv3_job_submit(
+	query pg_catalog.text,
+	call pg_catalog.text,
+	target pg_catalog.regclass,
+	key pg_catalog.name[],
+	chunk pg_catalog.int4 DEFAULT 256,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.int8
+AS 'MODULE_PATHNAME', 'dsv3_job_submit_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE COST 1000000;
+COMMENT ON FUNCTION dsv3_job_submit(pg_catalog.text, pg_catalog.text, pg_catalog.regclass, pg_catalog.name[], pg_catalog.int4, pg_catalog.jsonb)
+	IS 'let a background worker evaluate a call for each row of a query and write the results to a table; the job''s number';
+
+CREATE FUNCTION dsv3_job_cancel(id pg_catalog.int8)
+RETURNS pg_catalog.bool
+AS 'MODULE_PATHNAME', 'dsv3_job_cancel_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION dsv3_job_cancel(pg_catalog.int8) IS 'end a job for good; what is written stays';
+
+CREATE FUNCTION dsv3_job_pause(id pg_catalog.int8)
+RETURNS pg_catalog.bool
+AS 'MODULE_PATHNAME', 'dsv3_job_pause_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION dsv3_job_pause(pg_catalog.int8) IS 'let a job rest until it is resumed';
+
+CREATE FUNCTION dsv3_job_resume(id pg_catalog.int8)
+RETURNS pg_catalog.bool
+AS 'MODULE_PATHNAME', 'dsv3_job_resume_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 1000000;
+COMMENT ON FUNCTION dsv3_job_resume(pg_catalog.int8) IS 'let a job go on that is paused, has failed, or came with a restore';
+
+CREATE FUNCTION dsv3_job_retry_failed(id pg_catalog.int8)
+RETURNS pg_catalog.int8
+AS 'MODULE_PATHNAME', 'dsv3_job_retry_failed_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 1000000;
+COMMENT ON FUNCTION dsv3_job_retry_failed(pg_catalog.int8) IS 'let a job try its failed rows again; how many they are';
+
+CREATE FUNCTION dsv3_job_forget(id pg_catalog.int8)
+RETURNS pg_catalog.void
+AS 'MODULE_PATHNAME', 'dsv3_job_forget_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION dsv3_job_forget(pg_catalog.int8) IS 'remove a job that is not active, with its errors';
+
+CREATE PROCEDURE dsv3_job_run(id pg_catalog.int8)
+AS 'MODULE_PATHNAME', 'dsv3_job_run_1_0'
+LANGUAGE C;
+COMMENT ON PROCEDURE dsv3_job_run(pg_catalog.int8) IS 'resume a job if it does not run, and tell of it in notices until it ends';
+
+CREATE FUNCTION _dsv3_job_place(
+	id pg_catalog.int8,
+	home pg_catalog.text,
+	OUT here pg_catalog.bool,
+	OUT running pg_catalog.bool,
+	OUT pid pg_catalog.int4,
+	OUT rows pg_catalog.int8,
+	OUT output_tokens pg_catalog.int8,
+	OUT waiting_for pg_catalog.text)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_job_place_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION _dsv3_job_place(pg_catalog.int8, pg_catalog.text) IS 'what the views of jobs show of a job''s worker';
+
+REVOKE ALL ON FUNCTION dsv3_job_submit(pg_catalog.text, pg_catalog.text, pg_catalog.regclass, pg_catalog.name[], pg_catalog.int4, pg_catalog.jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_job_resume(pg_catalog.int8) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_job_retry_failed(pg_catalog.int8) FROM PUBLIC;
+REVOKE ALL ON PROCEDURE dsv3_job_run(pg_catalog.int8) FROM PUBLIC;
+-- public: dsv3_job_cancel dsv3_job_pause dsv3_job_forget _dsv3_job_place
+
+CREATE VIEW dsv3_jobs WITH (security_barrier) AS
+SELECT j.id,
+	coalesce(r.rolname, j.role_name) AS role,
+	CASE WHEN j.state OPERATOR(pg_catalog.<>) 'active' THEN j.state WHEN p.running THEN 'running' ELSE 'waiting' END AS state,
+	CASE WHEN j.state OPERATOR(pg_catalog.=) 'active' THEN p.waiting_for END AS waiting_for,
+	CASE WHEN m.mine THEN j.query END AS query,
+	CASE WHEN m.mine THEN j.call END AS call,
+	j.target, j.key, j.mode AS write, j.priority, j.chunk, p.pid, j.submitted_at, j.started_at, j.finished_at,
+	j.sqlstate,
+	CASE WHEN m.mine THEN j.error END AS error,
+	CASE WHEN m.mine THEN j.detail END AS detail,
+	CASE WHEN m.mine THEN j.hint END AS hint
+FROM @extschema@._dsv3_job AS j
+	CROSS JOIN LATERAL @extschema@._dsv3_job_place(j.id, j.home) AS p
+	LEFT JOIN pg_catalog.pg_roles AS r ON CASE WHEN p.here THEN r.oid OPERATOR(pg_catalog.=) j.role_oid ELSE r.rolname OPERATOR(pg_catalog.=) j.role_name END
+	CROSS JOIN LATERAL (SELECT CASE WHEN r.oid IS NULL THEN pg_catalog.current_setting('is_superuser') OPERATOR(pg_catalog.=) 'on'
+		ELSE pg_catalog.pg_has_role(r.oid, 'USAGE') END AS mine) AS m
+WHERE m.mine OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
+COMMENT ON VIEW dsv3_jobs IS 'jobs: one''s own, or all for members of pg_read_all_stats; texts only of one''s own';
+GRANT SELECT ON dsv3_jobs TO PUBLIC;
+
+CREATE VIEW dsv3_job_progress WITH (security_barrier) AS
+SELECT v.id, v.state, j.total, j.done OPERATOR(pg_catalog.+) CASE WHEN v.pid IS NULL THEN 0 ELSE p.rows END AS done, j.failed, j.skipped,
+	j.prompt_tokens, j.cached_tokens,
+	j.output_tokens OPERATOR(pg_catalog.+) CASE WHEN v.pid IS NULL THEN 0 ELSE p.output_tokens END AS output_tokens,
+	pg_catalog.make_interval(secs => j.seconds) AS worked,
+	pg_catalog.round(j.rate::pg_catalog.numeric, 2) AS rows_per_second,
+	CASE WHEN j.rate OPERATOR(pg_catalog.>) 0 AND j.state OPERATOR(pg_catalog.=) 'active'
+		THEN pg_catalog.make_interval(secs => pg_catalog.round(((j.total OPERATOR(pg_catalog.-) j.done OPERATOR(pg_catalog.-) j.failed OPERATOR(pg_catalog.-) j.skipped) OPERATOR(pg_catalog./) j.rate)::pg_catalog.numeric)::pg_catalog.float8)
+	END AS remaining
+FROM @extschema@.dsv3_jobs AS v
+	JOIN @extschema@._dsv3_job AS j ON j.id OPERATOR(pg_catalog.=) v.id
+	CROSS JOIN LATERAL @extschema@._dsv3_job_place(j.id, j.home) AS p;
+COMMENT ON VIEW dsv3_job_progress IS 'how far jobs are: rows, tokens, rate, time remaining';
+GRANT SELECT ON dsv3_job_progress TO PUBLIC;
+
+CREATE VIEW dsv3_job_errors WITH (security_barrier) AS
+SELECT e.job, e.key, e.sqlstate, e.message, e.detail, e.hint, e.at
+FROM @extschema@._dsv3_job_error AS e
+	JOIN @extschema@.dsv3_jobs AS v ON v.id OPERATOR(pg_catalog.=) e.job
+WHERE v.query IS NOT NULL;
+COMMENT ON VIEW dsv3_job_errors IS 'rows of one''s jobs that failed, and why';
+GRANT SELECT ON dsv3_job_errors TO PUBLIC;

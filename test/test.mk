@@ -37,6 +37,12 @@ check-pgtap:
 check-tap:
 	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' test/server.sh tap $(or $(TESTS),$(DSV3_TAP))
 
+## make check-jobs-crash  a job of 100,000 rows, killed with everything around it 100 times
+.PHONY: check-jobs-crash
+check-jobs-crash:
+	@DSV3_JOB_ROWS=$${DSV3_JOB_ROWS:-100000} DSV3_JOB_KILLS=$${DSV3_JOB_KILLS:-100} $(MAKE) --no-print-directory check-tap \
+		TESTS=test/t/017_jobs_crash.pl
+
 ## make check-torture     PostgreSQL's own regression tests with dsv3, and with every function read ahead (SOURCE=its source tree)
 .PHONY: check-torture
 check-torture:

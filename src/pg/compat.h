@@ -111,6 +111,13 @@ dsv3_reserve_guc_prefix(const char *prefix)
 #define DSV3_FUNCTION_ACLCHECK(function, role) pg_proc_aclcheck(function, role, ACL_EXECUTE)
 #endif
 
+/* Does the user own the database? */
+#if PG_VERSION_NUM >= 160000
+#define DSV3_OWNS_DATABASE(database, role) object_ownercheck(DatabaseRelationId, database, role)
+#else
+#define DSV3_OWNS_DATABASE(database, role) pg_database_ownercheck(database, role)
+#endif
+
 /* Asking for shared memory: by hook from 15 on, directly while the library is preloaded before. */
 #if PG_VERSION_NUM >= 150000
 #define DSV3_HAVE_SHMEM_REQUEST_HOOK 1

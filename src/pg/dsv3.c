@@ -2,9 +2,10 @@
  * dsv3.c
  *	  Loading of the extension library.
  *
- * Preloaded in the postmaster, it defines the settings, asks for shared memory and registers the supervisor. Loaded
- * later, by a function call in a server that does not preload it, it defines the settings a session may have and
- * nothing else; dsv3_shared stays NULL and the functions say what to do. Under pg_upgrade it starts nothing.
+ * Preloaded in the postmaster, it defines the settings, asks for shared memory and registers the supervisor and the
+ * launcher of jobs. Loaded later, by a function call in a server that does not preload it, it defines the settings a
+ * session may have and nothing else; dsv3_shared stays NULL and the functions say what to do. Under pg_upgrade it starts
+ * nothing.
  */
 #include "postgres.h"
 
@@ -14,6 +15,7 @@
 #include "pg/batch.h"
 #include "pg/guard.h"
 #include "pg/guc.h"
+#include "pg/job.h"
 #include "pg/shmem.h"
 #include "pg/supervisor.h"
 
@@ -31,4 +33,7 @@ _PG_init(void)
 	dsv3_batch_install();
 	dsv3_guard_install();
 	dsv3_supervisor_register();
+	dsv3_board_install();
+	dsv3_job_database_install();
+	dsv3_job_launcher_register();
 }

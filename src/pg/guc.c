@@ -34,6 +34,7 @@ int dsv3_guc_engine_start_limit = 900;
 int dsv3_guc_engine_watchdog = 30000;
 int dsv3_guc_engine_oom_score_adj = 500;
 int dsv3_guc_request_retries = 3;
+int dsv3_guc_max_job_workers = 2;
 
 int dsv3_guc_max_calls_per_query;
 int dsv3_guc_audit = DSV3_AUDIT_LEVEL_DIGEST;
@@ -240,6 +241,14 @@ define_audit_settings(void)
 }
 
 static void
+define_job_settings(void)
+{
+	DefineCustomIntVariable("dsv3.max_job_workers", "Jobs that may run at one time.",
+							"Each takes one of max_worker_processes while it runs. Zero lets all jobs wait.",
+							&dsv3_guc_max_job_workers, 2, 0, 64, PGC_SIGHUP, 0, NULL, NULL, NULL);
+}
+
+static void
 define_guard_rails(void)
 {
 	DefineCustomIntVariable("dsv3.max_calls_per_query", "Most calls of the model that one query may make.",
@@ -316,6 +325,7 @@ dsv3_define_settings(void)
 		define_postmaster_settings();
 	define_supervisor_settings();
 	define_audit_settings();
+	define_job_settings();
 	define_guard_rails();
 	define_user_settings();
 

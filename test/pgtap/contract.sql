@@ -9,7 +9,7 @@ SELECT no_plan();
 SELECT has_extension('dsv3');
 SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'dsv3'), dsv3_version(), 'library and extension have one version');
 SELECT ok(NOT (SELECT extrelocatable FROM pg_extension WHERE extname = 'dsv3'), 'not relocatable');
-SELECT is(array_agg(c::regclass::text ORDER BY c::regclass::text), ARRAY['dsv3_prompt', 'dsv3_prompt_version'], 'the tables to dump')
+SELECT is(array_agg(c::regclass::text ORDER BY ltrim(c::regclass::text, '_')), ARRAY['_dsv3_job', '_dsv3_job_chunk', '_dsv3_job_error', '_dsv3_job_id_seq', 'dsv3_prompt', 'dsv3_prompt_version'], 'the tables to dump')
 FROM pg_extension, unnest(extconfig) AS c WHERE extname = 'dsv3';
 
 CREATE TEMP TABLE contract (signature text, returns text, costs_compute boolean, strict boolean, cost real);
@@ -51,6 +51,14 @@ INSERT INTO contract VALUES
 	('dsv3_audit_digest(text)', 'bytea', true, true, 1),
 	('dsv3_audit_expire(timestamp with time zone)', 'integer', true, true, 1),
 	('dsv3_replay(uuid)', 'record', true, true, 1000000),
+	('dsv3_job_submit(text,text,regclass,name[],integer,jsonb)', 'bigint', true, false, 1000000),
+	('dsv3_job_resume(bigint)', 'boolean', true, true, 1000000),
+	('dsv3_job_retry_failed(bigint)', 'bigint', true, true, 1000000),
+	('dsv3_job_run(bigint)', 'void', true, false, 1),
+	('dsv3_job_cancel(bigint)', 'boolean', false, true, 1),
+	('dsv3_job_pause(bigint)', 'boolean', false, true, 1),
+	('dsv3_job_forget(bigint)', 'void', false, true, 1),
+	('_dsv3_job_place(bigint,text)', 'record', false, true, 1),
 	('dsv3_health()', 'record', false, false, 1),
 	('dsv3_model_info()', 'jsonb', false, false, 1),
 	('dsv3_version()', 'text', false, false, 1),
@@ -67,12 +75,12 @@ INSERT INTO contract VALUES
 SELECT unnest(ARRAY[
        is(CASE WHEN proretset THEN 'SETOF ' ELSE '' END || format_type(prorettype, NULL), c.returns, c.signature || ' returns ' || c.returns),
        is(provolatile::text, CASE WHEN proname = 'dsv3_version' THEN 's' ELSE 'v' END, c.signature || ' is volatile'),
-       is(proparallel::text, CASE WHEN proname = 'dsv3_version' THEN 's' WHEN proname LIKE 'dsv3_prompt_%' THEN 'u' ELSE 'r' END, c.signature || ' is parallel restricted, or unsafe where it writes'),
+       is(proparallel::text, CASE WHEN proname = 'dsv3_version' THEN 's' WHEN proname LIKE 'dsv3\_prompt\_%' OR proname LIKE 'dsv3\_job\_%' THEN 'u' ELSE 'r' END, c.signature || ' is parallel restricted, or unsafe where it writes'),
        is(proisstrict, c.strict, c.signature || ' strictness'),
        is(procost, c.cost, c.signature || ' cost'),
        is(proleakproof, false, c.signature || ' is not leakproof'),
        is(prosecdef, proname IN ('dsv3_audit_verify', 'dsv3_audit_expire'), c.signature || ' runs with the rights of its caller, or not'),
-       is(prosrc, proname || '_1_0', c.signature || ' has a versioned symbol'),
+       is(prosrc, ltrim(proname, '_') || '_1_0', c.signature || ' has a versioned symbol'),
        is(has_function_privilege('public', p.oid, 'EXECUTE'), NOT c.costs_compute, c.signature || ' grants'),
        isnt(obj_description(p.oid, 'pg_proc'), NULL, c.signature || ' has a comment')])
 FROM contract AS c JOIN pg_proc AS p ON p.oid = c.signature::regprocedure
@@ -117,6 +125,9 @@ SELECT is(pg_get_function_arguments(signature::regprocedure), arguments, signatu
 	('dsv3_score(text,text,jsonb)', 'input text, statement text, options jsonb DEFAULT ''{}''::jsonb'),
 	('dsv3_health()',
 	 'OUT state text, OUT since timestamp with time zone, OUT model text, OUT digest text, OUT device text, OUT queued integer, OUT running integer, OUT oldest_wait interval, OUT restarts bigint, OUT next_start_at timestamp with time zone, OUT last_error text, OUT last_hint text, OUT last_error_at timestamp with time zone, OUT engine_pid integer, OUT supervisor_pid integer, OUT library_version text, OUT engine_version text, OUT protocol_version integer'),
+	('dsv3_job_submit(text,text,regclass,name[],integer,jsonb)',
+	 'query text, call text, target regclass, key name[], chunk integer DEFAULT 256, options jsonb DEFAULT ''{}''::jsonb'),
+	('dsv3_job_run(bigint)', 'IN id bigint'),
 	('dsv3_cancel(uuid)', 'trace_id uuid')) AS v (signature, arguments);
 
 -- Aggregates: both have one final function, which does not change the state.
@@ -132,10 +143,16 @@ SELECT unnest(ARRAY[
        has_view('public', name, name || ' is a view'),
        ok(has_table_privilege('public', 'public.' || name, 'SELECT'), name || ' is readable by all'),
        isnt(obj_description(('public.' || name)::regclass, 'pg_class'), NULL, name || ' has a comment')])
-FROM (VALUES ('dsv3_activity'::name), ('dsv3_stat_engine'), ('dsv3_stat_experts'), ('dsv3_stat_failures'), ('dsv3_stat_latency'), ('dsv3_stat_roles'), ('dsv3_prompts')) AS v (name);
+FROM (VALUES ('dsv3_activity'::name), ('dsv3_stat_engine'), ('dsv3_stat_experts'), ('dsv3_stat_failures'), ('dsv3_stat_latency'), ('dsv3_stat_roles'), ('dsv3_prompts'), ('dsv3_jobs'), ('dsv3_job_progress'), ('dsv3_job_errors')) AS v (name);
 SELECT columns_are('public', 'dsv3_prompts', ARRAY['name', 'version', 'owner', 'readers', 'template', 'system', 'schema', 'options', 'created_at']);
 SELECT ok(NOT has_table_privilege('public', 'public.dsv3_prompt', 'SELECT'), 'the table of prompts is private');
 SELECT ok(NOT has_table_privilege('public', 'public.dsv3_prompt_version', 'SELECT'), 'the table of their versions is private');
+SELECT columns_are('public', 'dsv3_jobs', ARRAY['id', 'role', 'state', 'waiting_for', 'query', 'call', 'target', 'key', 'write', 'priority', 'chunk',
+	'pid', 'submitted_at', 'started_at', 'finished_at', 'sqlstate', 'error', 'detail', 'hint']);
+SELECT columns_are('public', 'dsv3_job_progress', ARRAY['id', 'state', 'total', 'done', 'failed', 'skipped', 'prompt_tokens', 'cached_tokens', 'output_tokens',
+	'worked', 'rows_per_second', 'remaining']);
+SELECT columns_are('public', 'dsv3_job_errors', ARRAY['job', 'key', 'sqlstate', 'message', 'detail', 'hint', 'at']);
+SELECT ok(NOT has_table_privilege('public', c.oid, 'SELECT'), relname || ' is nobody''s') FROM pg_class AS c WHERE relname LIKE '\_dsv3\_job%' AND relkind = 'r';
 SELECT columns_are('public', 'dsv3_activity', ARRAY['trace_id', 'pid', 'role', 'database', 'kind', 'state', 'priority', 'prompt', 'prompt_tokens',
 	'output_tokens', 'attempts', 'submitted_at', 'started_at', 'first_token_at', 'traceparent']);
 SELECT columns_are('public', 'dsv3_stat_engine', ARRAY['requests', 'completed', 'failed', 'cancelled', 'refused', 'nulled', 'resubmitted', 'prompt_tokens',
@@ -165,7 +182,8 @@ SELECT set_eq(
 	   WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 	     AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dsv3') AND NOT c.relispartition $$,
 	ARRAY['dsv3_audit_log', 'dsv3_audit_open', 'dsv3_audit_head', 'dsv3_audit_checkpoint', 'dsv3_activity', 'dsv3_prompt', 'dsv3_prompt_version', 'dsv3_prompts', 'dsv3_stat_engine', 'dsv3_stat_experts', 'dsv3_stat_failures',
-	 'dsv3_stat_kv_cache', 'dsv3_stat_latency', 'dsv3_stat_roles'], 'the relations of the extension are these');
+	 'dsv3_stat_kv_cache', 'dsv3_stat_latency', 'dsv3_stat_roles',
+	 'dsv3_jobs', 'dsv3_job_progress', 'dsv3_job_errors', '_dsv3_job', '_dsv3_job_chunk', '_dsv3_job_error', '_dsv3_job_id_seq'], 'the relations of the extension are these');
 
 -- Settings: each has a description, the context that the documentation says, and nothing that is a path can be set or
 -- read by everyone.
@@ -176,7 +194,7 @@ SELECT set_eq(
 	          ('dsv3.model_path', 'postmaster'), ('dsv3.queue_size', 'postmaster'), ('dsv3.shared_memory', 'postmaster'),
 	          ('dsv3.threads', 'postmaster'), ('dsv3.weights', 'postmaster'), ('dsv3.engine_oom_score_adj', 'sighup'),
 	          ('dsv3.engine_restart_delay', 'sighup'), ('dsv3.engine_restart_delay_max', 'sighup'), ('dsv3.engine_start_limit', 'sighup'),
-	          ('dsv3.engine_watchdog', 'sighup'), ('dsv3.request_retries', 'sighup'), ('dsv3.max_calls_per_query', 'superuser'), ('dsv3.max_input_bytes', 'superuser'),
+	          ('dsv3.engine_watchdog', 'sighup'), ('dsv3.max_job_workers', 'sighup'), ('dsv3.request_retries', 'sighup'), ('dsv3.max_calls_per_query', 'superuser'), ('dsv3.max_input_bytes', 'superuser'),
 	          ('dsv3.audit', 'superuser'), ('dsv3.audit_sync', 'superuser'), ('dsv3.audit_hash', 'superuser'), ('dsv3.audit_key_file', 'sighup'),
 	          ('dsv3.max_output_tokens', 'superuser'), ('dsv3.max_tokens_per_query', 'superuser'),
 	          ('dsv3.role_max_requests', 'superuser'), ('dsv3.role_priority', 'superuser'), ('dsv3.role_tokens_per_day', 'superuser'), ('dsv3.role_tokens_per_minute', 'superuser'),
