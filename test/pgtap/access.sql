@@ -19,6 +19,7 @@ GRANT EXECUTE ON FUNCTION dsv3_generate(text, text, text, int, float8, bigint, j
 	dsv3_json_accepts(jsonb, text), dsv3_classify(text, text[], jsonb), dsv3_classify_scores(text, text[], jsonb), dsv3_is_true(text, text, jsonb),
 	dsv3_score(text, text, jsonb), dsv3_agg(text, text), dsv3_summarize_agg(text),
 	dsv3_pin_prefix(text, text, jsonb), dsv3_unpin_prefix(text, text, jsonb), dsv3_run(text, text, int) TO dsv3_test_user;
+GRANT EXECUTE ON FUNCTION dsv3_job_submit(text, text, regclass, name[], int, jsonb), dsv3_job_resume(bigint), dsv3_job_retry_failed(bigint) TO dsv3_test_batch;
 GRANT EXECUTE ON FUNCTION dsv3_cache_reset(text), dsv3_warmup(), dsv3_stat_reset(),
 	dsv3_prompt_create(text, text, text, jsonb, jsonb), dsv3_prompt_drop(text, int), dsv3_prompt_grant(text, name),
 	dsv3_prompt_revoke(text, name) TO dsv3_test_admin;
@@ -39,6 +40,10 @@ INSERT INTO tried VALUES
 	($$dsv3_prompt_create('dsv3_test_prompt', '{input}')$$, 'd'), ($$dsv3_prompt_grant('dsv3_test_prompt', 'dsv3_test_user')$$, 'd'),
 	($$dsv3_prompt_revoke('dsv3_test_prompt', 'dsv3_test_user')$$, 'd'), ($$dsv3_prompt_drop('dsv3_test_prompt')$$, 'd'),
 	($$dsv3_metrics_text()$$, 'd'),
+	($$dsv3_job_submit(NULL, NULL, NULL, NULL)$$, 'b'), ($$dsv3_job_resume(0)$$, 'b'), ($$dsv3_job_retry_failed(0)$$, 'b'),
+	($$dsv3_job_pause(0)$$, 'subad'), ($$dsv3_job_cancel(0)$$, 'subad'), ($$dsv3_job_forget(0)$$, 'subad'),
+	($$count(*) FROM dsv3_jobs$$, 'subad'), ($$count(*) FROM dsv3_job_progress$$, 'subad'), ($$count(*) FROM dsv3_job_errors$$, 'subad'),
+	($$count(*) FROM _dsv3_job$$, ''), ($$count(*) FROM _dsv3_job_chunk$$, ''), ($$count(*) FROM _dsv3_job_error$$, ''),
 	($$dsv3_health()$$, 'subad'), ($$dsv3_model_info()$$, 'subad'), ($$dsv3_version()$$, 'subad'),
 	($$dsv3_cancel('00000000-0000-4000-8000-000000000000')$$, 'subad'),
 	($$count(*) FROM dsv3_activity$$, 'subad'), ($$count(*) FROM dsv3_stat_engine$$, 'subad'), ($$count(*) FROM dsv3_stat_latency$$, 'subad'),
