@@ -292,6 +292,23 @@ CREATE AGGREGATE dsv3_summarize_agg(input pg_catalog.text) (
 	PARALLEL = RESTRICTED);
 COMMENT ON AGGREGATE dsv3_summarize_agg(pg_catalog.text) IS 'one summary of all texts, however many they are';
 
+CREATE FUNCTION dsv3_estimate(
+	query pg_catalog.text,
+	sample pg_catalog.int4 DEFAULT 20,
+	OUT rows pg_catalog.int8,
+	OUT calls pg_catalog.int8,
+	OUT prompt_tokens pg_catalog.int8,
+	OUT cached_tokens pg_catalog.int8,
+	OUT output_tokens pg_catalog.int8,
+	OUT seconds pg_catalog.float8,
+	OUT sampled_calls pg_catalog.int4,
+	OUT exact pg_catalog.bool)
+RETURNS pg_catalog.record
+AS 'MODULE_PATHNAME', 'dsv3_estimate_1_0'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 1000000;
+COMMENT ON FUNCTION dsv3_estimate(pg_catalog.text, pg_catalog.int4)
+	IS 'what a query would ask of the model, from its plan and a few of its calls';
+
 CREATE FUNCTION dsv3_pin_prefix(
 	prompt pg_catalog.text,
 	system pg_catalog.text DEFAULT NULL,
@@ -350,6 +367,7 @@ REVOKE ALL ON FUNCTION dsv3_summarize_agg_step(pg_catalog.internal, pg_catalog.t
 REVOKE ALL ON FUNCTION dsv3_agg_final(pg_catalog.internal) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_agg(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_summarize_agg(pg_catalog.text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION dsv3_estimate(pg_catalog.text, pg_catalog.int4) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_pin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_unpin_prefix(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_cache_reset(pg_catalog.text) FROM PUBLIC;

@@ -26,6 +26,7 @@ SELECT * FROM dsv3_generate_batch('{x}', 'y');
 SELECT * FROM dsv3_extract_json_batch('{x}', '{}');
 SELECT dsv3_agg('x', 'y');
 SELECT dsv3_summarize_agg('x');
+SELECT dsv3_estimate('SELECT 1');
 SELECT dsv3_run('code_review', 'x');
 SELECT dsv3_prompt_create('p', '{input}');
 SELECT dsv3_prompt_drop('code_review');

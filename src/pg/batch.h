@@ -100,6 +100,9 @@ extern Var *dsv3_program_column(Dsv3Program *program, Expr *expr, Expr *guard);
 /* A column of the child: a leaf, added to its target list if it is not there. */
 extern Expr *dsv3_program_leaf(Dsv3Program *program, Expr *leaf);
 
+/* The plans below a plan, in a new list. */
+extern List *dsv3_plan_children(Plan *plan);
+
 /* ---- safety ---- */
 
 typedef struct Dsv3Safety

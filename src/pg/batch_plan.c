@@ -711,41 +711,48 @@ rewrite(Plan *plan, const Dsv3Demand *demand, PlanContext *context)
 
 /* ---- the hook ---- */
 
+List *
+dsv3_plan_children(Plan *plan)
+{
+	List *children = NIL;
+
+	if (plan->lefttree)
+		children = lappend(children, plan->lefttree);
+	if (plan->righttree)
+		children = lappend(children, plan->righttree);
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			return list_concat(children, ((Append *) plan)->appendplans);
+		case T_MergeAppend:
+			return list_concat(children, ((MergeAppend *) plan)->mergeplans);
+		case T_BitmapAnd:
+			return list_concat(children, ((BitmapAnd *) plan)->bitmapplans);
+		case T_BitmapOr:
+			return list_concat(children, ((BitmapOr *) plan)->bitmapplans);
+		case T_SubqueryScan:
+			return lappend(children, ((SubqueryScan *) plan)->subplan);
+		case T_CustomScan:
+			return list_concat(children, ((CustomScan *) plan)->custom_plans);
+		default:
+			return children;
+	}
+}
+
 static int
 highest_id(Plan *plan)
 {
 	int highest;
+	List *children;
 	ListCell *lc;
-	List *more = NIL;
 
 	if (plan == NULL)
 		return 0;
-	highest = Max(plan->plan_node_id, Max(highest_id(plan->lefttree), highest_id(plan->righttree)));
-	switch (nodeTag(plan))
-	{
-		case T_Append:
-			more = ((Append *) plan)->appendplans;
-			break;
-		case T_MergeAppend:
-			more = ((MergeAppend *) plan)->mergeplans;
-			break;
-		case T_BitmapAnd:
-			more = ((BitmapAnd *) plan)->bitmapplans;
-			break;
-		case T_BitmapOr:
-			more = ((BitmapOr *) plan)->bitmapplans;
-			break;
-		case T_SubqueryScan:
-			more = list_make1(((SubqueryScan *) plan)->subplan);
-			break;
-		case T_CustomScan:
-			more = ((CustomScan *) plan)->custom_plans;
-			break;
-		default:
-			break;
-	}
-	foreach (lc, more)
+	highest = plan->plan_node_id;
+	children = dsv3_plan_children(plan);
+	foreach (lc, children)
 		highest = Max(highest, highest_id(lfirst(lc)));
+	list_free(children);
 	return highest;
 }
 

@@ -49,6 +49,11 @@ static bool running;
 static const QueryDesc *running_desc; /* NULL: a command */
 static Use *running_use;              /* NULL: it has made no call, or was not asked for yet */
 
+/* Of dsv3_guard_sample. */
+static int64 sample_size = -1;
+static uint64 sample_calls;
+static bool sample_used_up;
+
 static ExecutorRun_hook_type prev_executor_run;
 static ExecutorFinish_hook_type prev_executor_finish;
 static ProcessUtility_hook_type prev_process_utility;
@@ -166,7 +171,16 @@ dsv3_guard_admit(const Dsv3Letter *letter, bool spare, Dsv3Failure *failure)
 	uint64 max_tokens = (uint64) dsv3_guc_max_tokens_per_query;
 	const Use *use;
 
-	if ((max_calls == 0 && max_tokens == 0) || !dsv3_runs_model(letter->kind))
+	if (!dsv3_runs_model(letter->kind))
+		return true;
+	if (sample_size >= 0 && sample_calls >= (uint64) sample_size)
+	{
+		if (spare)
+			return postpone(failure);
+		sample_used_up = true;
+		return refuse(failure, "sample", (int) sample_size);
+	}
+	if (max_calls == 0 && max_tokens == 0)
 		return true;
 	use = current_use();
 	if (max_calls > 0 && use->calls >= max_calls)
@@ -187,8 +201,24 @@ dsv3_guard_begin(const Dsv3Letter *letter)
 		return 0;
 	use = current_use();
 	use->calls++;
+	sample_calls++;
 	use->expected += dsv3_letter_tokens(letter);
 	return use->number;
+}
+
+void
+dsv3_guard_sample(int64 calls)
+{
+	sample_size = calls;
+	sample_calls = 0;
+	sample_used_up = false;
+}
+
+bool
+dsv3_guard_sampled(uint64 *calls)
+{
+	*calls = sample_calls;
+	return sample_used_up;
 }
 
 void

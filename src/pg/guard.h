@@ -24,6 +24,12 @@ extern uint64 dsv3_guard_begin(const Dsv3Letter *letter);
 /* The call, for which `expected` tokens were counted so far, has taken so many. The query may be gone. */
 extern void dsv3_guard_end(uint64 query, uint32 expected, uint32 tokens);
 
+/* From now on this backend may make so many calls of the model, whatever query makes them; -1: no such limit. */
+extern void dsv3_guard_sample(int64 calls);
+
+/* Was one more asked for? *calls: how many were made. */
+extern bool dsv3_guard_sampled(uint64 *calls);
+
 /* Hooks; in the postmaster, while the library is preloaded. */
 extern void dsv3_guard_install(void);
 
