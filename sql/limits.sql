@@ -1,4 +1,18 @@
 -- What one query may cost, and a role.
+
+-- What was left is ended by the supervisor, in its own time.
+CREATE FUNCTION none_left() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. 3000 LOOP
+		IF NOT EXISTS (SELECT FROM dsv3_activity) THEN
+			RETURN true;
+		END IF;
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	RETURN false;
+END
+$$;
+
 CREATE TEMP TABLE docs AS SELECT i AS id, 'text ' || i AS body FROM generate_series(1, 20) AS i;
 CREATE TEMP TABLE before AS SELECT requests FROM dsv3_stat_engine;
 CREATE FUNCTION requests() RETURNS bigint LANGUAGE sql AS $$
@@ -112,10 +126,11 @@ SELECT dsv3_generate('another');
 ROLLBACK TO s;
 CLOSE c;
 COMMIT;
+SELECT none_left();
 SELECT count(*) FROM (SELECT dsv3_generate('row ' || i) FROM generate_series(1, 20) AS i OFFSET 0) AS s;
 
 \c - :administrator
 REVOKE ALL ON FUNCTION dsv3_generate(text, text, text, int, float8, bigint, jsonb),
 	dsv3_generate_stream(text, text, text, int, float8, bigint, jsonb) FROM dsv3_test_limited;
 DROP ROLE dsv3_test_limited;
-DROP FUNCTION ask(int), requests();
+DROP FUNCTION ask(int), requests(), none_left();
