@@ -332,6 +332,46 @@ raise_failure(int64 id)
 				 texts[3] ? " " : "", id)));
 }
 
+/* A connection for each look: what a look leaves in memory goes with it, and a job may take days. */
+static void
+follow_connect(void)
+{
+	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+}
+
+static void
+follow_disconnect(void)
+{
+	SPI_commit();
+	SPI_finish();
+}
+
+/* Tell how far the job is, if it is time to; true: it has ended. */
+static bool
+look(int64 id, char **told, TimestampTz *told_at)
+{
+	char *over = NULL;
+	char *line;
+
+	if (!dsv3_store_open())
+		return true;
+	line = progress_line(id, &over);
+	if (over || ((*told == NULL || strcmp(*told, line) != 0) &&
+				 TimestampDifferenceExceeds(*told_at, GetCurrentTimestamp(), NOTICE_MS)))
+	{
+		*told_at = GetCurrentTimestamp();
+		if (*told)
+			pfree(*told);
+		*told = SPI_palloc(strlen(line) + 1); /* in the caller's memory */
+		strcpy(*told, line);
+		ereport(NOTICE, (errmsg("dsv3 job " INT64_FORMAT ": %s", id, line)));
+	}
+	if (over && strcmp(over, "failed") == 0)
+		raise_failure(id);
+	return over != NULL;
+}
+
 /* CALL dsv3_job_run(id): resume it if it does not run, and tell of it until it ends. Committed between looks, so that nothing is
  * held meanwhile. */
 Datum
@@ -340,7 +380,7 @@ dsv3_job_run_1_0(PG_FUNCTION_ARGS)
 	int64 id = PG_GETARG_INT64(0);
 	TimestampTz told_at = 0;
 	char *told = NULL;
-	char *over = NULL;
+	bool over = false;
 
 	if (!fcinfo->context || !IsA(fcinfo->context, CallContext) ||
 		castNode(CallContext, fcinfo->context)->atomic)
@@ -349,28 +389,15 @@ dsv3_job_run_1_0(PG_FUNCTION_ARGS)
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 			 errmsg("dsv3_job_run cannot run inside a transaction block"),
 			 errhint("The job runs in transactions of its own, which do not see what is not committed.")));
-	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+	follow_connect();
 	open_store("dsv3_job_run()");
 	(void) resume(lock_job(id, false));
-	SPI_commit();
-	while (over == NULL)
+	follow_disconnect();
+	while (!over)
 	{
-		char *line;
-
-		if (!dsv3_store_open())
-			break;
-		line = progress_line(id, &over);
-		if (over || ((told == NULL || strcmp(told, line) != 0) &&
-					 TimestampDifferenceExceeds(told_at, GetCurrentTimestamp(), NOTICE_MS)))
-		{
-			told_at = GetCurrentTimestamp();
-			told = MemoryContextStrdup(fcinfo->flinfo->fn_mcxt, line);
-			ereport(NOTICE, (errmsg("dsv3 job " INT64_FORMAT ": %s", id, line)));
-		}
-		if (over && strcmp(over, "failed") == 0)
-			raise_failure(id);
-		SPI_commit();
+		follow_connect();
+		over = look(id, &told, &told_at);
+		follow_disconnect();
 		if (over)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, FOLLOW_MS,
@@ -378,7 +405,6 @@ dsv3_job_run_1_0(PG_FUNCTION_ARGS)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
-	SPI_finish();
 	PG_RETURN_VOID();
 }
 

@@ -10,6 +10,7 @@
 #include "pg/compat.h"
 
 #include "access/xact.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -19,7 +20,6 @@
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "catalog/pg_authid.h"
 
 #include "pg/client.h"
 #include "pg/job.h"

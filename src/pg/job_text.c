@@ -78,7 +78,7 @@ check_call(const char *call)
 	}
 }
 
-/* Names of columns with commas; before and after each a text, in which a space and ... nothing else is special. */
+/* Quoted names, each between two texts. */
 static char *
 name_list(char *const *names, int n, const char *before, const char *after, const char *between)
 {

@@ -118,5 +118,22 @@ is($node->safe_psql('postgres', "SELECT string_agg(key::text, ' ' ORDER BY key) 
 is($node->safe_psql('postgres', "SELECT total - done - failed, skipped, failed > 0 FROM dsv3_job_progress WHERE id = $wild"), '0|0|t', 'the counts are right');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM _dsv3_job_chunk'), '0', 'nothing is left of the list');
 
+# A row that brings the server down each time is found out, and costs no other row.
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION fall(id int) RETURNS text LANGUAGE plpgsql AS $f$
+	BEGIN
+		IF id = 5 THEN
+			COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID';
+			PERFORM pg_sleep(60);
+		END IF;
+		RETURN 'stands';
+	END $f$;
+	TRUNCATE calm;
+});
+my $fatal = $node->safe_psql('postgres', q{SELECT dsv3_job_submit('SELECT g AS id FROM generate_series(1, 12) AS g', 'fall(id) AS answer', 'calm', '{id}', 6)});
+ok(wait_for('the job with a fatal row', sub { (ask("SELECT state FROM dsv3_jobs WHERE id = $fatal") // '') eq 'done' }, 120), 'a job with a fatal row');
+is($node->safe_psql('postgres', "SELECT (SELECT string_agg(key->>'id' || ' ' || sqlstate, ',') FROM dsv3_job_errors WHERE job = $fatal), count(*) FROM calm"), '5 57P02|11',
+	'the row is recorded, the others are there');
+
 $node->stop;
 done_testing();
