@@ -57,3 +57,8 @@ bench-grammar: $(ENGINE_BUILD)/libdsv3grammar.so $(GRAMMAR_VENV)/.ready $(GRAMMA
 .PHONY: bench-batch
 bench-batch: all $(BENCH_MODEL)
 	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) $(PYTHON) bench/read_ahead.py $(ARGS)
+
+## make bench-audit       requests per second of 64 sessions with the audit log and without, in turn (ARGS="--rounds 3 --seconds 10")
+.PHONY: bench-audit
+bench-audit: all $(BENCH_MODEL)
+	@PG_CONFIG='$(PG_CONFIG)' test/with_server.sh -m $(BENCH_MODEL) -c 'fsync = on' -c 'max_connections = 200' $(PYTHON) bench/audit_cost.py $(ARGS)

@@ -43,6 +43,12 @@ check-jobs-crash:
 	@DSV3_JOB_ROWS=$${DSV3_JOB_ROWS:-100000} DSV3_JOB_KILLS=$${DSV3_JOB_KILLS:-100} $(MAKE) --no-print-directory check-tap \
 		TESTS=test/t/017_jobs_crash.pl
 
+## make check-audit-crash the audit log while everything around it is killed: 10,000 requests of 100 sessions (AUDIT_SEED= repeats)
+.PHONY: check-audit-crash
+check-audit-crash:
+	@MAKE='$(MAKE)' PG_CONFIG='$(PG_CONFIG)' AUDIT_REQUESTS=$(or $(AUDIT_REQUESTS),10000) AUDIT_SESSIONS=$(or $(AUDIT_SESSIONS),100) \
+		test/server.sh tap test/t/016_audit_crash.pl
+
 ## make check-torture     PostgreSQL's own regression tests with dsv3, and with every function read ahead (SOURCE=its source tree)
 .PHONY: check-torture
 check-torture:

@@ -43,8 +43,8 @@ typedef struct Dsv3Request
 	int64 top_k;
 	double min_p;
 	double repetition_penalty;
-	int think; /* 0 auto, 1 off, 2 on */
 	int64 think_budget;
+	int think; /* 0 auto, 1 off, 2 on */
 	int logprobs;
 	bool raw;
 	Dsv3Text stop[DSV3_MAX_STOPS];
@@ -74,8 +74,8 @@ typedef struct Dsv3Request
 	 * into that prompt. */
 	const char *function;
 	const char *prompt_name;
-	int32 prompt_version;
 	Dsv3Text inserted;
+	int32 prompt_version;
 } Dsv3Request;
 
 /* What DSV3_FIELD_GRAMMAR_KIND says of the grammar. */
