@@ -61,12 +61,14 @@ typedef struct FoldState
 {
 	MemoryContext context;
 	text *instruction;
+	const char *function; /* the aggregate, for the audit log */
 	Pieces pieces;
 } FoldState;
 
 /* What a level's calls are made of. */
 typedef struct Level
 {
+	const char *function;
 	const Pieces *pieces;
 	const char *prompt; /* in the encoding of the database */
 	uint32 max_tokens;
@@ -136,6 +138,7 @@ dsv3_agg_step_1_0(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(2))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("instruction must not be NULL")));
 	set_instruction(state, PG_GETARG_TEXT_PP(2));
+	state->function = "dsv3_agg";
 	step(state, fcinfo);
 	PG_RETURN_POINTER(state);
 }
@@ -151,6 +154,7 @@ dsv3_summarize_agg_step_1_0(PG_FUNCTION_ARGS)
 		MemoryContext old = MemoryContextSwitchTo(state->context);
 
 		state->instruction = cstring_to_text(summarize);
+		state->function = "dsv3_summarize_agg";
 		MemoryContextSwitchTo(old);
 	}
 	step(state, fcinfo);
@@ -290,6 +294,7 @@ ask_next(void *arg, Dsv3AskResult *result, Dsv3Question *question, Dsv3Request *
 	}
 	dsv3_request_init(request, DSV3_REQUEST_GENERATE);
 	request->max_tokens = level->max_tokens;
+	request->function = level->function;
 	question->on_error = request->on_error;
 	*result = dsv3_take_text(CStringGetTextDatum(level->prompt), &request->prompt, &total, failure) &&
 					  dsv3_take_text(PointerGetDatum(cstring_to_text_with_len(input.data, input.len)),
@@ -369,7 +374,7 @@ fold(const FoldState *state, text **answer, Dsv3Failure *failure)
 {
 	char *instruction = text_to_cstring(state->instruction);
 	Pieces pieces = state->pieces;
-	Level level = {0};
+	Level level = {.function = state->function};
 
 	if (!measure(state, &level, failure))
 		return false;

@@ -47,11 +47,13 @@ sql($_) for (
 	"SELECT dsv3_is_true('x', 'y')",
 	"SELECT dsv3_score('x', 'y')",
 	"SELECT count(*) FROM dsv3_generate_batch(ARRAY['b1', 'b2'], 'p')",
+	"SELECT dsv3_agg(t, 'fold') FROM (VALUES ('f1'), ('f2')) AS v (t)",
+	"SELECT dsv3_summarize_agg(t) FROM (VALUES ('f1'), ('f2')) AS v (t)",
 	"SELECT dsv3_run('code_review', 'x = y')",
 	"SELECT dsv3_pin_prefix('pinned')",
 	"SELECT dsv3_count_tokens('not recorded')");
 is( sql(q{SELECT string_agg(function || ' ' || n, ', ' ORDER BY function) FROM (SELECT function, count(*) AS n FROM dsv3_audit_log WHERE function <> 'dsv3_generate' GROUP BY function) AS s}),
-	'dsv3_chat 1, dsv3_classify 1, dsv3_classify_scores 1, dsv3_generate_batch 2, dsv3_generate_stream 1, dsv3_is_true 1, dsv3_logprob 1, dsv3_pin_prefix 1, dsv3_run 1, dsv3_score 1, dsv3_try_generate 1',
+	'dsv3_agg 1, dsv3_chat 1, dsv3_classify 1, dsv3_classify_scores 1, dsv3_generate_batch 2, dsv3_generate_stream 1, dsv3_is_true 1, dsv3_logprob 1, dsv3_pin_prefix 1, dsv3_run 1, dsv3_score 1, dsv3_summarize_agg 1, dsv3_try_generate 1',
 	'functions');
 is(sql("SELECT prompt_name, prompt_version FROM dsv3_audit_log WHERE input_hash = sha256('x = y')"), 'code_review|1', 'the name of a prompt');
 is(sql("SELECT output_hash = sha256('STREAMED') FROM dsv3_audit_log WHERE input_hash = sha256('streamed')"), 't', 'the hash of a stream');
@@ -230,8 +232,23 @@ pass('DROP DATABASE ... WITH (FORCE)');
 
 # ---- retention, dump, DROP EXTENSION ----
 
-# Rows of an old month, made by a chain of its own.
-is(sql("SELECT dsv3_audit_expire(now())"), '0', 'the month that runs is never dropped');
+is(sql("SELECT dsv3_audit_expire(now() + '1 year')"), '0', 'the month that runs is never dropped');
+
+# The name of a partition says its month.
+my $rows = sql('SELECT count(*) FROM dsv3_audit_log');
+$partition = sql("SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'dsv3_audit_log'::regclass");
+sql("ALTER TABLE $partition RENAME TO dsv3_audit_log_202001");
+is(sql("SELECT dsv3_audit_expire('2020-01-31')"), '0', 'a month that had not ended by then');
+like(
+	($node->psql('postgres', "BEGIN; SET LOCAL session_replication_role = 'replica'; UPDATE dsv3_audit_log SET pid = 0 WHERE seq = 3; SELECT dsv3_audit_expire(now())"))[2],
+	qr/damaged at row 3: row was changed/, 'a damaged month is kept');
+is(sql("SELECT dsv3_audit_expire('2020-02-01 00:00:00+00')"), '1', 'an old month is dropped');
+is(sql('SELECT partition, first_seq, last_seq, length(signature) FROM dsv3_audit_checkpoint'), "dsv3_audit_log_202001|1|$rows|32", 'a checkpoint says what it was');
+is(sql('SELECT ok, rows FROM dsv3_audit_verify()'), 't|0', 'the chain holds without it');
+is(sql("SELECT dsv3_generate('after the old month')"), 'AFTER THE OLD MONTH', 'and goes on');
+is(sql('SELECT ok, rows, first_seq FROM dsv3_audit_verify()'), 't|1|' . ($rows + 1), 'after it');
+tampered('a checkpoint', 'UPDATE dsv3_audit_checkpoint SET last_seq = last_seq + 1', 'checkpoint was changed', 1);
+tampered('a checkpoint taken out', 'DELETE FROM dsv3_audit_checkpoint', 'row is missing', 1);
 my $dump = $node->backup_dir . '/dump.sql';
 $node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr('postgres') ], 'pg_dump');
 unlike(slurp_file($dump), qr/dsv3_audit_log/, 'the log is not part of a dump');
