@@ -211,8 +211,10 @@ measure(Run *run, Dsv3Error *err)
 bool
 dsv3_batch_bench(const Dsv3BatchBench *args, Dsv3Error *err)
 {
-	Dsv3BackendOptions options = {
-		.weights = args->options.weights, .threads = args->options.threads, .isa = args->options.isa};
+	Dsv3BackendOptions options = {.weights = args->options.weights,
+								  .kv = args->options.kv,
+								  .threads = args->options.threads,
+								  .isa = args->options.isa};
 	Run run = {.args = args, .backend = dsv3_backend_open(args->model, &options, err)};
 	int most = 1;
 	bool ok = false;

@@ -31,6 +31,7 @@ typedef struct Arguments
 	const char *model;
 	Dsv3ModelOptions options;
 	int prompt;
+	int behind; /* positions before the decoded ones, if more than the prompt's */
 	int rounds;
 	double seconds; /* of one window */
 	bool json;
@@ -55,17 +56,19 @@ typedef struct Bench
 static void
 print_help(void)
 {
-	printf("Measure decode and prefill speed and this machine's memory bandwidth, in one run.\n\n"
-		   "Usage: dsv3 bench MODEL [OPTIONS]\n"
-		   "       dsv3 bench kernels [OPTIONS]    operations per cycle of the matrix products\n"
-		   "       dsv3 bench determinism MODEL    the same answers in random company, see its --help\n"
-		   "       dsv3 bench grammar MODEL DIR    times of structured output, see dsv3 schema\n\n"
-		   "  --prompt N       tokens before decoding, and of a prefill (default 256)\n"
-		   "  --rounds N       rounds of three windows (default 7)\n"
-		   "  --seconds S      length of a window (default 0.4)\n"
-		   "  --batch LIST     measure so many answers at one time instead, as in 1,2,4,8,16,32\n"
-		   "  --json           one JSON object instead of text\n" DSV3_CLI_MODEL_OPTIONS_HELP "\n"
-		   "Example: dsv3 bench build/demo-model\n");
+	printf(
+		"Measure decode and prefill speed and this machine's memory bandwidth, in one run.\n\n"
+		"Usage: dsv3 bench MODEL [OPTIONS]\n"
+		"       dsv3 bench kernels [OPTIONS]    operations per cycle of the matrix products\n"
+		"       dsv3 bench determinism MODEL    the same answers in random company, see its --help\n"
+		"       dsv3 bench grammar MODEL DIR    times of structured output, see dsv3 schema\n\n"
+		"  --prompt N       tokens before decoding, and of a prefill (default 256)\n"
+		"  --behind N       decode behind N positions; beyond the prompt they have its rows over and over\n"
+		"  --rounds N       rounds of three windows (default 7)\n"
+		"  --seconds S      length of a window (default 0.4)\n"
+		"  --batch LIST     measure so many answers at one time instead, as in 1,2,4,8,16,32\n"
+		"  --json           one JSON object instead of text\n" DSV3_CLI_MODEL_OPTIONS_HELP "\n"
+		"Example: dsv3 bench build/demo-model\n");
 }
 
 static bool
@@ -81,12 +84,30 @@ step(Bench *bench, int position, int count, int want, Dsv3Error *err)
 	return dsv3_model_step(bench->model, bench->kv, &seq, 1, bench->logits, NULL, err);
 }
 
-/* Tokens per second, one at a time behind the prompt; 0 on failure. */
+/* Where decoding begins. */
+static int
+first_position(const Arguments *args)
+{
+	return args->behind > args->prompt ? args->behind : args->prompt;
+}
+
+/* Give the blocks behind the prompt its rows: reading them takes as long as that of others, and nobody has to compute them. */
+static void
+fill_cache(Bench *bench)
+{
+	size_t bytes = dsv3_kv_block_bytes(bench->model);
+	int whole = bench->args->prompt / DSV3_KV_BLOCK;
+
+	for (int block = whole; whole > 0 && block < bench->n_blocks; block++)
+		memcpy(dsv3_kv_block(bench->kv, block), dsv3_kv_block(bench->kv, block % whole), bytes);
+}
+
+/* Tokens per second, one at a time; 0 on failure. */
 static double
 decode_window(Bench *bench, Dsv3Error *err)
 {
 	double start = dsv3_cli_now(), end;
-	int position = bench->args->prompt, n = 0;
+	int position = first_position(bench->args), n = 0;
 
 	do
 	{
@@ -94,7 +115,7 @@ decode_window(Bench *bench, Dsv3Error *err)
 			return 0;
 		n++;
 		if (++position == bench->context)
-			position = bench->args->prompt;
+			position = first_position(bench->args);
 		end = dsv3_cli_now();
 	} while (end - start < bench->args->seconds);
 	return n / (end - start);
@@ -126,8 +147,10 @@ measure(Bench *bench, Dsv3Error *err)
 	double bytes = (double) info->bytes_per_token;
 
 	/* the prompt is in the cache from here on; every page has been touched once */
-	if (!step(bench, 0, args->prompt, DSV3_WANT_LAST, err) ||
-		!step(bench, args->prompt, 1, DSV3_WANT_LAST, err))
+	if (!step(bench, 0, args->prompt, DSV3_WANT_LAST, err))
+		return false;
+	fill_cache(bench);
+	if (!step(bench, first_position(args), 1, DSV3_WANT_LAST, err))
 		return false;
 	dsv3_memory_read_window(&bench->read, bench->pool, args->seconds);
 	for (int i = 0; i < args->rounds; i++)
@@ -154,7 +177,7 @@ measure(Bench *bench, Dsv3Error *err)
 			   "prefill             %8.1f tokens/s\n",
 			   info->weights, info->isa, info->threads, args->rounds, args->seconds,
 			   dsv3_bench_median(read, args->rounds) / 1e9, bytes / 1e6,
-			   dsv3_bench_median(decode, args->rounds), args->prompt,
+			   dsv3_bench_median(decode, args->rounds), first_position(args),
 			   dsv3_bench_median(decode, args->rounds) * bytes / 1e9,
 			   dsv3_bench_median(share, args->rounds) * 100, dsv3_bench_median(prefill, args->rounds));
 	return true;
@@ -172,14 +195,14 @@ bench_model(const Arguments *args)
 	if (bench.model)
 	{
 		const Dsv3ModelInfo *info = dsv3_model_info(bench.model);
-		int64_t context = (int64_t) args->prompt + 256;
+		int first = first_position(args);
+		int64_t context = (int64_t) first + 256;
 
 		bench.context = (int) (context < info->max_positions ? context : info->max_positions);
 		bench.n_blocks = (bench.context + DSV3_KV_BLOCK - 1) / DSV3_KV_BLOCK;
-		if (args->prompt >= bench.context)
+		if (first >= bench.context)
 			dsv3_error(&err, DSV3_ERR_INVALID_PARAMETER,
-					   "a prompt of %d tokens leaves no room in %d positions", args->prompt,
-					   info->max_positions);
+					   "a prompt of %d tokens leaves no room in %d positions", first, info->max_positions);
 		else if ((bench.kv = dsv3_kv_open(bench.model, bench.n_blocks, &err)) &&
 				 (bench.pool = dsv3_pool_open(info->threads, &err)))
 		{
@@ -240,11 +263,12 @@ int
 dsv3_cmd_bench(int argc, char **argv)
 {
 	static const struct option longopts[] = {
-		{"prompt", required_argument, NULL, 'p'},  {"rounds", required_argument, NULL, 'r'},
-		{"seconds", required_argument, NULL, 'd'}, {"batch", required_argument, NULL, 'b'},
-		{"json", no_argument, NULL, 'j'},          {"weights", required_argument, NULL, 'w'},
-		{"threads", required_argument, NULL, 't'}, {"isa", required_argument, NULL, 's'},
-		{"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+		{"prompt", required_argument, NULL, 'p'},   {"behind", required_argument, NULL, 'e'},
+		{"rounds", required_argument, NULL, 'r'},   {"seconds", required_argument, NULL, 'd'},
+		{"batch", required_argument, NULL, 'b'},    {"json", no_argument, NULL, 'j'},
+		{"kv-cache", required_argument, NULL, 'k'}, {"weights", required_argument, NULL, 'w'},
+		{"threads", required_argument, NULL, 't'},  {"isa", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
 	};
 	Arguments args = {.prompt = 256, .rounds = 7, .seconds = 0.4};
 	int64_t n;
@@ -267,6 +291,11 @@ dsv3_cmd_bench(int argc, char **argv)
 					return dsv3_cli_usage("bench", "\"%s\" is not a valid prompt length", optarg);
 				args.prompt = (int) n;
 				break;
+			case 'e':
+				if (!dsv3_cli_integer(optarg, 1, 1 << 20, &n))
+					return dsv3_cli_usage("bench", "\"%s\" is not a valid number of positions", optarg);
+				args.behind = (int) n;
+				break;
 			case 'r':
 				if (!dsv3_cli_integer(optarg, 1, MAX_ROUNDS, &n))
 					return dsv3_cli_usage("bench", "\"%s\" is not a valid number of rounds", optarg);
@@ -288,6 +317,10 @@ dsv3_cmd_bench(int argc, char **argv)
 				break;
 			case 'j':
 				args.json = true;
+				break;
+			case 'k':
+				if (!dsv3_kv_type(optarg, &args.options.kv))
+					return dsv3_cli_usage("bench", "unknown type of cache rows \"%s\"", optarg);
 				break;
 			case 'w':
 				if (!dsv3_weight_mode(optarg, &args.options.weights))

@@ -66,6 +66,7 @@ print_help(void)
 		"  --grammar FILE           the answer follows the EBNF grammar in FILE\n"
 		"  --logprobs N             with --json: log-probabilities and N alternatives a token\n"
 		"  --weights MODE           stored (default), f32, bf16, int8 or int4\n"
+		"  --kv-cache TYPE          f32 (default), bf16 or int8: rows of the latent cache\n"
 		"  --threads N              compute threads (default: one per CPU)\n"
 		"  --isa SET                ref, avx2 or avx512 (default: the best of this CPU)\n"
 		"  --json                   print an object with text, finish_reason, token counts, ids and seconds\n"
@@ -206,6 +207,8 @@ set_option(Options *options, int option, const char *value, const char **wrong, 
 									   : option == 'P' ? &request->sampling.top_p
 									   : option == 'm' ? &request->sampling.min_p
 													   : &request->sampling.repetition_penalty);
+		case 'v':
+			return dsv3_backend_kv(value, &options->backend.kv, err);
 		case 'w':
 			return dsv3_backend_weights(value, &options->backend.weights, err);
 		case 'T':
@@ -249,6 +252,7 @@ parse_arguments(int argc, char **argv, Options *options)
 										  {"regex", required_argument, NULL, 'X'},
 										  {"grammar", required_argument, NULL, 'G'},
 										  {"logprobs", required_argument, NULL, 'L'},
+										  {"kv-cache", required_argument, NULL, 'v'},
 										  {"weights", required_argument, NULL, 'w'},
 										  {"threads", required_argument, NULL, 'T'},
 										  {"isa", required_argument, NULL, 'a'},

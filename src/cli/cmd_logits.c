@@ -184,6 +184,7 @@ dsv3_cmd_logits(int argc, char **argv)
 		{"drafts", no_argument, NULL, 'd'},
 		{"draft-input", required_argument, NULL, 'n'},
 		{"expanded", no_argument, NULL, 'e'},
+		{"kv-cache", required_argument, NULL, 'k'},
 		{"weights", required_argument, NULL, 'w'},
 		{"threads", required_argument, NULL, 't'},
 		{"isa", required_argument, NULL, 's'},
@@ -233,6 +234,10 @@ dsv3_cmd_logits(int argc, char **argv)
 				break;
 			case 'e':
 				args.options.expanded = true;
+				break;
+			case 'k':
+				if (!dsv3_kv_type(optarg, &args.options.kv))
+					status = dsv3_cli_usage("logits", "unknown type of cache rows \"%s\"", optarg);
 				break;
 			case 'w':
 				if (!dsv3_weight_mode(optarg, &args.options.weights))

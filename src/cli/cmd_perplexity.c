@@ -92,10 +92,15 @@ int
 dsv3_cmd_perplexity(int argc, char **argv)
 {
 	static const struct option longopts[] = {
-		{"context", required_argument, NULL, 'c'}, {"against", required_argument, NULL, 'a'},
-		{"json", no_argument, NULL, 'j'},          {"weights", required_argument, NULL, 'w'},
-		{"threads", required_argument, NULL, 't'}, {"isa", required_argument, NULL, 's'},
-		{"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+		{"context", required_argument, NULL, 'c'},
+		{"against", required_argument, NULL, 'a'},
+		{"json", no_argument, NULL, 'j'},
+		{"kv-cache", required_argument, NULL, 'k'},
+		{"weights", required_argument, NULL, 'w'},
+		{"threads", required_argument, NULL, 't'},
+		{"isa", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	Arguments args = {.context = 512};
 	int64_t n;
@@ -116,6 +121,10 @@ dsv3_cmd_perplexity(int argc, char **argv)
 				break;
 			case 'j':
 				args.json = true;
+				break;
+			case 'k':
+				if (!dsv3_kv_type(optarg, &args.options.kv))
+					return dsv3_cli_usage("perplexity", "unknown type of cache rows \"%s\"", optarg);
 				break;
 			case 'w':
 				if (!dsv3_weight_mode(optarg, &args.options.weights))

@@ -120,8 +120,9 @@ print_help(void)
 		   "  --mixes N        random mixes of requests and circumstances (default 2000)\n"
 		   "  --seed S         of everything random (default 1)\n"
 		   "  --first N        begin with mix N, to see one again (default 0)\n"
-		   "  --longest N      bytes of the longest prompt (default 2000)\n"
+		   "  --longest N      bytes of the longest prompt (default 1000)\n"
 		   "  --weights MODE   stored (default), f32, bf16, int8 or int4\n"
+		   "  --kv-cache TYPE  f32 (default), bf16 or int8: rows of the latent cache\n"
 		   "  --isa SET        ref, avx2 or avx512 (default: the best this CPU has)\n\n"
 		   "Ends with status 1 when an answer, a log-probability or an error differs.\n\n"
 		   "Example: dsv3 bench determinism build/tiny-model --mixes 100 --seed 7\n");
@@ -602,12 +603,17 @@ int
 dsv3_determinism_bench(int argc, char **argv)
 {
 	static const struct option longopts[] = {
-		{"mixes", required_argument, NULL, 'm'},   {"seed", required_argument, NULL, 'd'},
-		{"first", required_argument, NULL, 'f'},   {"longest", required_argument, NULL, 'l'},
-		{"weights", required_argument, NULL, 'w'}, {"isa", required_argument, NULL, 's'},
-		{"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+		{"mixes", required_argument, NULL, 'm'},
+		{"seed", required_argument, NULL, 'd'},
+		{"first", required_argument, NULL, 'f'},
+		{"longest", required_argument, NULL, 'l'},
+		{"kv-cache", required_argument, NULL, 'k'},
+		{"weights", required_argument, NULL, 'w'},
+		{"isa", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
-	Arguments args = {.mixes = 2000, .seed = 1, .longest = 2000};
+	Arguments args = {.mixes = 2000, .seed = 1, .longest = 1000};
 	int c;
 
 	optind = 1;
@@ -631,6 +637,10 @@ dsv3_determinism_bench(int argc, char **argv)
 			case 'l':
 				if (!dsv3_cli_integer(optarg, 2, 1 << 20, &args.longest))
 					return dsv3_cli_usage("bench determinism", "\"%s\" is not a valid length", optarg);
+				break;
+			case 'k':
+				if (!dsv3_kv_type(optarg, &args.backend.kv))
+					return dsv3_cli_usage("bench determinism", "unknown type of cache rows \"%s\"", optarg);
 				break;
 			case 'w':
 				if (!dsv3_weight_mode(optarg, &args.backend.weights))

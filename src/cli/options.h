@@ -22,6 +22,7 @@ extern char *dsv3_cli_read_file(const char *path, int64_t limit, int64_t *length
 
 #define DSV3_CLI_MODEL_OPTIONS_HELP                                                                          \
 	"  --weights MODE   stored (default), f32, bf16, int8 or int4\n"                                         \
+	"  --kv-cache TYPE  f32 (default), bf16 or int8: rows of the latent cache\n"                             \
 	"  --threads N      compute threads (default: one per CPU)\n"                                            \
 	"  --isa SET        ref, avx2 or avx512 (default: the best this CPU has)\n"
 

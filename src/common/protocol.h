@@ -151,6 +151,7 @@ typedef enum Dsv3Field
 	DSV3_FIELD_KV_FOLDER =
 		86, /* text: folder where cached blocks outlive the engine; absent or empty: none */
 	DSV3_FIELD_KV_DISK_BYTES = 87, /* u64: most bytes of it */
+	DSV3_FIELD_KV_TYPE = 88,       /* text: of the cache's rows: f32, bf16, int8 */
 
 	/* READY and STATS */
 	DSV3_FIELD_MODEL_JSON = 100, /* text: an object with what dsv3_model_info() shows */

@@ -15,7 +15,10 @@ dsv3_backend_open(const char *path, const Dsv3BackendOptions *options, Dsv3Error
 								   : dsv3_backend_model_open(path, options, err);
 
 	if (backend)
+	{
 		backend->weight_mode = options->weights;
+		backend->kv_type = options->kv;
+	}
 	if (backend && (backend->grammars = dsv3_grammar_store_open(err)) == NULL)
 	{
 		dsv3_backend_close(backend);
@@ -40,6 +43,15 @@ dsv3_backend_weights(const char *name, Dsv3WeightMode *mode, Dsv3Error *err)
 		return true;
 	dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "unknown weight mode \"%s\"", name);
 	return dsv3_error_hint(err, "Weight modes are stored, f32, bf16, int8 and int4.");
+}
+
+bool
+dsv3_backend_kv(const char *name, Dsv3KvType *type, Dsv3Error *err)
+{
+	if (dsv3_kv_type(name, type))
+		return true;
+	dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "unknown type of cache rows \"%s\"", name);
+	return dsv3_error_hint(err, "Cache rows are f32, bf16 or int8.");
 }
 
 bool

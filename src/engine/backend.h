@@ -64,6 +64,7 @@ struct Dsv3Backend
 	const Dsv3BackendOps *ops;
 	Dsv3ModelInfo info;
 	Dsv3WeightMode weight_mode; /* as asked for */
+	Dsv3KvType kv_type;
 	size_t kv_block_bytes;
 	int sample_limit; /* ids from here on are padding rows of the output matrix: never sampled, never accepted */
 	int32_t think_open; /* ids of the tags around the thinking part, -1 without */
@@ -78,6 +79,7 @@ struct Dsv3Backend
 typedef struct Dsv3BackendOptions
 {
 	Dsv3WeightMode weights;
+	Dsv3KvType kv;
 	int threads;
 	const char *isa;
 } Dsv3BackendOptions;
@@ -88,6 +90,9 @@ extern void dsv3_backend_close(Dsv3Backend *backend);
 
 /* "stored", "f32", "bf16", "int8" to a weight mode; 22023 otherwise. */
 extern bool dsv3_backend_weights(const char *name, Dsv3WeightMode *mode, Dsv3Error *err);
+
+/* "f32", "bf16", "int8" to a type of cache rows; 22023 otherwise. */
+extern bool dsv3_backend_kv(const char *name, Dsv3KvType *type, Dsv3Error *err);
 
 /* Decode a whole run of ids to valid UTF-8 (invalid parts become U+FFFD); an id out of range fails with 22023. */
 extern bool dsv3_backend_decode(Dsv3Backend *backend, const int32_t *ids, size_t count, bool skip_special,

@@ -182,7 +182,7 @@ dsv3_backend_model_open(const char *path, const Dsv3BackendOptions *options, Dsv
 {
 	ModelBackend *m = calloc(1, sizeof(*m));
 	Dsv3ModelOptions model_options = {
-		.weights = options->weights, .threads = options->threads, .isa = options->isa};
+		.weights = options->weights, .kv = options->kv, .threads = options->threads, .isa = options->isa};
 
 	if (m == NULL)
 	{

@@ -37,6 +37,7 @@ typedef struct Config
 	char *model_path;
 	char *device;
 	char *weights;
+	char *kv_type;
 	uint32_t threads;
 	uint32_t max_requests;
 	uint64_t kv_bytes;
@@ -295,6 +296,9 @@ take_config(Engine *engine, const uint8_t *body, size_t len, Dsv3Error *err)
 			case DSV3_FIELD_WEIGHTS:
 				text = &config.weights;
 				break;
+			case DSV3_FIELD_KV_TYPE:
+				text = &config.kv_type;
+				break;
 			case DSV3_FIELD_KV_FOLDER:
 				text = &config.kv_folder;
 				break;
@@ -325,6 +329,7 @@ take_config(Engine *engine, const uint8_t *body, size_t len, Dsv3Error *err)
 		free(config.model_path);
 		free(config.device);
 		free(config.weights);
+		free(config.kv_type);
 		free(config.kv_folder);
 		return dsv3_error(err, DSV3_ERR_PROTOCOL, "bad configuration: %s",
 						  reader.error ? reader.error : "value out of range");
@@ -462,6 +467,7 @@ dsv3_engine_model_json(const Dsv3Backend *backend, const char *path, int kv_bloc
 	PUT("params_active", info->params_active);
 	PUT("weight_bytes", info->weight_bytes);
 	PUT("bytes_per_token", info->bytes_per_token);
+	PUT_TEXT("kv_type", dsv3_kv_type_name(backend->kv_type));
 	PUT("kv_bytes_per_position", info->kv_bytes_per_position);
 	PUT("kv_blocks", kv_blocks);
 	PUT("kv_block_tokens", DSV3_KV_BLOCK);
@@ -501,7 +507,8 @@ open_all(Engine *engine, Dsv3Backend **backend, char **model_json, Dsv3Error *er
 		dsv3_error_hint(err, "Set dsv3.device to auto or cpu.");
 		return NULL;
 	}
-	if (!dsv3_backend_weights(config->weights ? config->weights : "stored", &options.weights, err))
+	if (!dsv3_backend_weights(config->weights ? config->weights : "stored", &options.weights, err) ||
+		!dsv3_backend_kv(config->kv_type ? config->kv_type : "f32", &options.kv, err))
 		return NULL;
 	*backend = dsv3_backend_open(config->model_path, &options, err);
 	if (*backend == NULL)

@@ -361,8 +361,9 @@ open_namer(Dsv3Scheduler *scheduler, Dsv3Error *err)
 							  .wake = wake_scheduler,
 							  .arg = scheduler};
 
-	snprintf(identity, sizeof(identity), "dsv3 %s %s %d %s %s", DSV3_VERSION, info->digest,
-			 (int) scheduler->backend->weight_mode, info->weights, info->isa);
+	snprintf(identity, sizeof(identity), "dsv3 %s %s %d %s %s %s", DSV3_VERSION, info->digest,
+			 (int) scheduler->backend->weight_mode, info->weights, info->isa,
+			 dsv3_kv_type_name(scheduler->backend->kv_type));
 	if (disk.folder)
 	{
 		scheduler->disk = dsv3_kv_disk_open(&disk, err);

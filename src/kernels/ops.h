@@ -32,6 +32,8 @@
 
 #define DSV3_LANES 16
 
+#define DSV3_DECODE8_GROUP 64 /* 8-bit codes that share a scale, see decode8 */
+
 typedef enum Dsv3Type
 {
 	DSV3_TYPE_F32,
@@ -116,6 +118,9 @@ typedef struct Dsv3Ops
 
 	/* Row `row` of w as w->in floats. Not for packed types (dsv3_unpack_row). */
 	void (*decode)(const Dsv3Weight *w, int row, float *y);
+
+	/* y[k] = RN(codes[k] * scales[k / DSV3_DECODE8_GROUP]) for n codes. */
+	void (*decode8)(const int8_t *codes, const float *scales, int n, float *y);
 
 	/* One row of n floats to 16-bit codes and one F32 scale per 128: codes has dsv3_int8_code_count(n) entries (the tail is
 	 * set to 0), scales dsv3_int8_groups(n). See int8.h for the rule. */

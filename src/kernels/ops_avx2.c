@@ -180,6 +180,14 @@ v_load_bf16(const uint8_t *p)
 			   bf16_to_float(_mm_loadu_si128((const __m128i *) (p + 16)))};
 }
 VFN V
+v_load_i8(const int8_t *p)
+{
+	__m128i bytes = _mm_loadu_si128((const __m128i *) p);
+
+	return (V){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+			   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+VFN V
 v_load_f16(const uint8_t *p)
 {
 	return (V){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)),

@@ -149,6 +149,11 @@ v_load_bf16(const uint8_t *p)
 	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 VFN V
+v_load_i8(const int8_t *p)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)));
+}
+VFN V
 v_load_f16(const uint8_t *p)
 {
 	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p));

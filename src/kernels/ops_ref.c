@@ -267,6 +267,13 @@ ref_quantise(const float *x, int n, int16_t *codes, float *scales)
 }
 
 static void
+ref_decode8(const int8_t *codes, const float *scales, int n, float *y)
+{
+	for (int k = 0; k < n; k++)
+		y[k] = (float) codes[k] * scales[k / DSV3_DECODE8_GROUP];
+}
+
+static void
 ref_quantise8(const float *x, int n, Dsv3CodeBlock *blocks)
 {
 	for (int b = 0; b < dsv3_code_blocks(n); b++)
@@ -380,6 +387,7 @@ const Dsv3Ops dsv3_ops_ref = {
 	.matmul = ref_matmul,
 	.matmul_t = ref_matmul_t,
 	.decode = ref_decode,
+	.decode8 = ref_decode8,
 	.quantise = ref_quantise,
 	.quantise8 = ref_quantise8,
 	.rmsnorm = ref_rmsnorm,

@@ -52,8 +52,11 @@ struct Dsv3Pool
 	int n_threads; /* including the caller */
 	bool may_spin;
 	int n_started;
+	atomic_int n_numbered;
 	pthread_t *threads;
 };
+
+static _Thread_local int self;
 
 static long
 futex(atomic_uint *word, int op, unsigned value)
@@ -155,6 +158,7 @@ thread_main(void *arg)
 	void *stack = dsv3_altstack_set();
 	unsigned seen = 0;
 
+	self = atomic_fetch_add(&pool->n_numbered, 1) + 1;
 	for (;;)
 	{
 		wait_for_run(pool, seen);
@@ -244,6 +248,12 @@ dsv3_pool_close(Dsv3Pool *pool)
 		pthread_join(pool->threads[i], NULL);
 	free(pool->threads);
 	free(pool);
+}
+
+int
+dsv3_pool_self(void)
+{
+	return self;
 }
 
 int

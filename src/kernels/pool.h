@@ -31,6 +31,9 @@ extern void dsv3_pool_close(Dsv3Pool *pool);
 
 extern int dsv3_pool_threads(const Dsv3Pool *pool);
 
+/* The calling thread's number in its pool: 0 is the caller of dsv3_pool_run, the others follow. For scratch memory of their own. */
+extern int dsv3_pool_self(void);
+
 extern void dsv3_pool_begin(Dsv3Pool *pool);
 extern void dsv3_pool_end(Dsv3Pool *pool);
 

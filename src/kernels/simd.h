@@ -682,6 +682,17 @@ set_matmul_t(const Dsv3Weight *w, int row0, int n_rows, const float *x, int64_t 
 }
 
 static void
+set_decode8(const int8_t *codes, const float *scales, int n, float *y)
+{
+	int k = 0;
+
+	for (; k + DSV3_LANES <= n; k += DSV3_LANES)
+		v_store(y + k, v_mul(v_load_i8(codes + k), v_set1(scales[k / DSV3_DECODE8_GROUP])));
+	for (; k < n; k++)
+		y[k] = (float) codes[k] * scales[k / DSV3_DECODE8_GROUP];
+}
+
+static void
 set_decode(const Dsv3Weight *w, int row, float *y)
 {
 	int whole = w->in / 128 * 128;
@@ -954,6 +965,7 @@ const Dsv3Ops SET = {
 	.matmul = set_matmul,
 	.matmul_t = set_matmul_t,
 	.decode = set_decode,
+	.decode8 = set_decode8,
 	.quantise = set_quantise,
 	.quantise8 = dsv3_quantise8_avx2,
 	.rmsnorm = set_rmsnorm,

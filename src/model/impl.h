@@ -107,6 +107,9 @@ typedef struct Dsv3Scratch
 	float *max;      /* [rows][A] */
 	float *sum;      /* [rows][A] */
 
+	float
+		*cache_rows; /* [threads][DSV3_KV_BLOCK][W], a cache block as floats; NULL when it is that already */
+
 	/* expanded form only, one cache block: */
 	float *expanded;      /* [DSV3_KV_BLOCK][A (N + V)] */
 	float *expanded_keys; /* [A][DSV3_KV_BLOCK][D] */
@@ -126,6 +129,7 @@ struct Dsv3Model
 	const Dsv3Ops *ops;
 	Dsv3Pool *pool;
 	bool expanded;
+	Dsv3KvType kv_type;
 	Dsv3ActForms forms;
 	/* NULL, or called by the step's thread for every product before it is computed (importance.c) */
 	void (*watch)(void *context, const Dsv3Weight *weight, const Dsv3Rows *x, int m);
@@ -144,28 +148,38 @@ struct Dsv3Model
 struct Dsv3Kv
 {
 	int n_blocks;
-	int n_layers;        /* with the draft layer */
-	int width;           /* floats of a row: latent C, then rotated key R */
-	size_t layer_floats; /* DSV3_KV_BLOCK * width */
-	size_t block_floats; /* n_layers * layer_floats, then what dsv3_kv_state holds */
-	float *data;         /* [n_blocks][n_layers][DSV3_KV_BLOCK][width] */
+	int n_layers; /* with the draft layer */
+	Dsv3KvType type;
+	int latent;         /* numbers of a row: latent C, */
+	int width;          /* then rotated key R: C + R */
+	size_t row_bytes;   /* a multiple of 4 */
+	size_t layer_bytes; /* DSV3_KV_BLOCK * row_bytes */
+	size_t block_bytes; /* n_layers * layer_bytes, then what dsv3_kv_state holds */
+	uint8_t *data;      /* [n_blocks][n_layers][DSV3_KV_BLOCK][row_bytes] */
 	size_t mapped_bytes;
 	int32_t *writer; /* [n_blocks], used while checking a step: which sequence writes the block, else -1 */
 };
 
-/* kv.c: row 0 of a block in a layer. */
-static inline float *
-dsv3_kv_rows(const Dsv3Kv *kv, int32_t block, int layer)
+/* Row 0 of a block in a layer. */
+static inline uint8_t *
+dsv3_kv_layer(const Dsv3Kv *kv, int32_t block, int layer)
 {
-	return kv->data + (size_t) block * kv->block_floats + (size_t) layer * kv->layer_floats;
+	return kv->data + (size_t) block * kv->block_bytes + (size_t) layer * kv->layer_bytes;
 }
+
+/* kv_rows.c. Bytes of a row. Store row t of a block in a layer, [width]. The first n_rows rows as floats, [n_rows][width]: in place, or
+ * in the buffer, which has room for a block of them. */
+extern size_t dsv3_kv_row_bytes(Dsv3KvType type, int latent, int rope);
+extern void dsv3_kv_write(const Dsv3Kv *kv, int32_t block, int layer, int t, const float *row);
+extern const float *
+dsv3_kv_read(const Dsv3Kv *kv, const Dsv3Ops *ops, int32_t block, int layer, int n_rows, float *buffer);
 
 /* With a draft layer: the hidden state [H] of the position that was computed last in a block, and behind it this position plus one as
  * a float; 0: none yet. */
 static inline float *
 dsv3_kv_state(const Dsv3Kv *kv, int32_t block)
 {
-	return dsv3_kv_rows(kv, block, kv->n_layers);
+	return (float *) dsv3_kv_layer(kv, block, kv->n_layers);
 }
 
 /* One product y = x W^T of a parallel section. */

@@ -3,7 +3,8 @@
  *	  The latent cache: a pool of fixed blocks.
  *
  * A row is what MLA needs of a position in one layer (DeepSeek-V3 report, equations 1 and 3, the boxed vectors): the latent
- * after its norm, C floats, then the shared key after its rotation, R floats, in the lane order of the checkpoint. A block holds
+ * after its norm, C numbers, then the shared key after its rotation, R numbers, in the lane order of the checkpoint; kv_rows.c says in
+ * which bits. A block holds
  * DSV3_KV_BLOCK consecutive positions of one sequence in every layer, layer by layer, and with a draft layer the state that
  * dsv3_kv_state (impl.h) tells of. The memory is mapped, so blocks
  * never used cost nothing.
@@ -25,10 +26,10 @@ size_t
 dsv3_kv_block_bytes(const Dsv3Model *model)
 {
 	const Dsv3Config *c = model->config;
-	size_t rows = (size_t) n_layers(model) * DSV3_KV_BLOCK * (size_t) (c->kv_lora_rank + c->qk_rope_dim);
+	size_t row = dsv3_kv_row_bytes(model->kv_type, c->kv_lora_rank, c->qk_rope_dim);
 	size_t state = model->info.drafts ? (size_t) c->hidden_size + 1 : 0;
 
-	return (rows + state) * sizeof(float);
+	return (size_t) n_layers(model) * DSV3_KV_BLOCK * row + state * sizeof(float);
 }
 
 Dsv3Kv *
@@ -51,8 +52,11 @@ dsv3_kv_open(const Dsv3Model *model, int n_blocks, Dsv3Error *err)
 	kv->n_blocks = n_blocks;
 	kv->n_layers = n_layers(model);
 	kv->width = c->kv_lora_rank + c->qk_rope_dim;
-	kv->layer_floats = (size_t) DSV3_KV_BLOCK * (size_t) kv->width;
-	kv->block_floats = dsv3_kv_block_bytes(model) / sizeof(float);
+	kv->type = model->kv_type;
+	kv->latent = c->kv_lora_rank;
+	kv->row_bytes = dsv3_kv_row_bytes(kv->type, c->kv_lora_rank, c->qk_rope_dim);
+	kv->layer_bytes = (size_t) DSV3_KV_BLOCK * kv->row_bytes;
+	kv->block_bytes = dsv3_kv_block_bytes(model);
 	for (int i = 0; i < n_blocks; i++)
 		kv->writer[i] = -1;
 	kv->data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -85,7 +89,7 @@ dsv3_kv_close(Dsv3Kv *kv)
 void *
 dsv3_kv_block(Dsv3Kv *kv, int32_t block)
 {
-	return dsv3_kv_rows(kv, block, 0);
+	return dsv3_kv_layer(kv, block, 0);
 }
 
 int

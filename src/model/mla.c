@@ -47,14 +47,22 @@ typedef struct Mla
 	/* expanded form: */
 	const Dsv3Segment *part;
 	int block;
+	const float *rows; /* of the block */
 	int block_rows;
 } Mla;
 
-static float *
-cache_row(const Mla *mla, const Dsv3StepSeq *seq, int32_t position)
+/* Rows of a block of the sequence, as many as position `last` and those before it need, as floats. */
+static const float *
+cache_rows(const Mla *mla, const Dsv3StepSeq *seq, int block, int32_t last)
 {
-	return dsv3_kv_rows(mla->kv, seq->blocks[position / DSV3_KV_BLOCK], mla->layer) +
-		   (size_t) (position % DSV3_KV_BLOCK) * (size_t) mla->width;
+	Dsv3Model *model = mla->model;
+	int n_rows = last + 1 - block * DSV3_KV_BLOCK;
+	float *buffer = model->scratch.cache_rows;
+
+	if (buffer)
+		buffer += (size_t) dsv3_pool_self() * DSV3_KV_BLOCK * (size_t) mla->width;
+	return dsv3_kv_read(mla->kv, model->ops, seq->blocks[block], mla->layer,
+						n_rows < DSV3_KV_BLOCK ? n_rows : DSV3_KV_BLOCK, buffer);
 }
 
 static void
@@ -74,7 +82,7 @@ latent_row(void *arg, int64_t row)
 	const Dsv3Ops *ops = mla->model->ops;
 	Dsv3Scratch *s = &mla->model->scratch;
 	float *kv_a = s->kv_a + row * mla->width;
-	float *cache = cache_row(mla, s->row[row].seq, s->row[row].position);
+	int32_t position = s->row[row].position;
 
 	if (c->q_lora_rank > 0 && !mla->fill_only)
 	{
@@ -85,10 +93,11 @@ latent_row(void *arg, int64_t row)
 		dsv3_act_quantise(ops, &s->q_a, row);
 	}
 	add_bias(kv_a, mla->w->kv_a_bias, mla->width);
-	ops->rmsnorm(kv_a, mla->w->kv_a_norm, c->latent_norm_eps, mla->latent, cache);
-	memcpy(cache + mla->latent, kv_a + mla->latent, (size_t) mla->rope * sizeof(float));
-	dsv3_rope_rotate(cache + mla->latent, s->cosine + row * (mla->rope / 2), s->sine + row * (mla->rope / 2),
+	ops->rmsnorm(kv_a, mla->w->kv_a_norm, c->latent_norm_eps, mla->latent, kv_a);
+	dsv3_rope_rotate(kv_a + mla->latent, s->cosine + row * (mla->rope / 2), s->sine + row * (mla->rope / 2),
 					 mla->rope / 2, c->rope.interleaved);
+	dsv3_kv_write(mla->kv, s->row[row].seq->blocks[position / DSV3_KV_BLOCK], mla->layer,
+				  position % DSV3_KV_BLOCK, kv_a);
 }
 
 static void
@@ -207,7 +216,7 @@ attend_slice(void *arg, int64_t slice)
 		for (int i = 0; i < n; i++)
 			visible[i] = visible_rows(position[i], b, skip);
 		a.keys = a.values =
-			dsv3_kv_rows(mla->kv, part->seq->blocks[b], mla->layer) + (size_t) skip * (size_t) mla->width;
+			cache_rows(mla, part->seq, b, position[n - 1]) + (size_t) skip * (size_t) mla->width;
 		mla->model->ops->attend(&a);
 	}
 	for (int i = 0; i < n; i++)
@@ -309,13 +318,12 @@ expanded_head(void *arg, int64_t head)
 	int key_width = mla->nope + mla->rope;
 	int64_t kv_width = (int64_t) mla->heads * (mla->nope + mla->value);
 	float *keys = s->expanded_keys + head * DSV3_KV_BLOCK * key_width;
-	const float *cache = dsv3_kv_rows(mla->kv, part->seq->blocks[mla->block], mla->layer);
 	const float *expanded = s->expanded + head * (mla->nope + mla->value);
 
 	for (int t = 0; t < mla->block_rows; t++)
 	{
 		memcpy(keys + t * key_width, expanded + t * kv_width, (size_t) mla->nope * sizeof(float));
-		memcpy(keys + t * key_width + mla->nope, cache + (int64_t) t * mla->width + mla->latent,
+		memcpy(keys + t * key_width + mla->nope, mla->rows + (int64_t) t * mla->width + mla->latent,
 			   (size_t) mla->rope * sizeof(float));
 	}
 	for (int first = 0; first < part->count; first += PAIR_TILE)
@@ -384,7 +392,8 @@ expanded(Mla *mla, int n_segments)
 			mla->block_rows = last + 1 - mla->block * DSV3_KV_BLOCK;
 			if (mla->block_rows > DSV3_KV_BLOCK)
 				mla->block_rows = DSV3_KV_BLOCK;
-			expand.x.data = dsv3_kv_rows(mla->kv, mla->part->seq->blocks[mla->block], mla->layer);
+			mla->rows = cache_rows(mla, mla->part->seq, mla->block, last);
+			expand.x.data = mla->rows;
 			expand.x.stride = mla->width;
 			expand.m = mla->block_rows;
 			dsv3_linear(mla->model, &expand, 1);

@@ -109,6 +109,7 @@ dsv3_model_open(const char *path, const Dsv3ModelOptions *options, Dsv3Error *er
 		return NULL;
 	}
 	model->expanded = options->expanded;
+	model->kv_type = options->kv;
 	model->draft_before_norm = options->draft_before_norm;
 	if (!(model->ops = dsv3_ops_find(options->isa, err)) ||
 		!(model->pool = dsv3_pool_open(options->threads, err)))

@@ -5,7 +5,7 @@
  * The scheduler knows nothing of layers; the model knows nothing of requests. A Dsv3Model is immutable after opening,
  * apart from its scratch memory and thread pool, which one dsv3_model_step call uses at a time (one caller thread).
  *
- * Bit-identity. The logits of a position are a function of the model, the weight mode and the token ids up to that
+ * Bit-identity. The logits of a position are a function of the model, the weight mode, the cache's row type and the token ids up to that
  * position, and of nothing else: not of the batch neighbours, the chunk size, the thread count, the block numbers or the
  * instruction set (the sets that claim exactness say so in their ops table). Every reduction inside has an order fixed by
  * the model's shape and absolute positions.
@@ -42,9 +42,22 @@ extern const char *dsv3_weight_mode_name(Dsv3WeightMode mode);
 /* "after-norm" (false) or "before-norm"; false for anything else: draft_before_norm below. */
 extern bool dsv3_draft_input(const char *name, bool *before_norm);
 
+/* In which bits the cache keeps its rows; kv_rows.c has the layouts. */
+typedef enum Dsv3KvType
+{
+	DSV3_KV_F32,
+	DSV3_KV_BF16,
+	DSV3_KV_INT8, /* the latent in 8 bits, the rotated key in BF16 */
+} Dsv3KvType;
+
+/* "f32", "bf16", "int8"; false for anything else. */
+extern bool dsv3_kv_type(const char *name, Dsv3KvType *type);
+extern const char *dsv3_kv_type_name(Dsv3KvType type);
+
 typedef struct Dsv3ModelOptions
 {
 	Dsv3WeightMode weights;
+	Dsv3KvType kv;
 	int threads;     /* compute threads including the caller; 0: one per usable CPU */
 	const char *isa; /* "ref", "avx2", "avx512"; NULL: the best this CPU has */
 	bool expanded;   /* attention in the expanded form everywhere (tests); default: absorbed where it pays */
@@ -91,7 +104,7 @@ extern const Dsv3ModelInfo *dsv3_model_info(const Dsv3Model *model);
 
 /*
  * The cache: a pool of fixed blocks. One block holds DSV3_KV_BLOCK consecutive positions of one sequence in every
- * layer; each row is the latent (after its norm) and the rotated shared key, F32. Blocks are numbered 0..n-1; who
+ * layer; each row is the latent (after its norm) and the rotated shared key, in the type the model was opened with. Blocks are numbered 0..n-1; who
  * uses which block is the scheduler's business. With a draft layer a block also holds that layer's rows and the hidden state of
  * the position computed last.
  */

@@ -136,6 +136,10 @@ visit_fixed(const Dsv3Model *model, Visit *v, Dsv3Scratch *s)
 	const Dsv3Config *c = model->config;
 	int64_t heads = c->n_heads;
 
+	if (model->kv_type != DSV3_KV_F32)
+		place(v, (void **) &s->cache_rows,
+			  (int64_t) dsv3_pool_threads(model->pool) * DSV3_KV_BLOCK * (c->kv_lora_rank + c->qk_rope_dim),
+			  sizeof(float));
 	if (model->expanded)
 	{
 		place(v, (void **) &s->expanded, heads * (c->qk_nope_dim + c->v_dim), DSV3_KV_BLOCK * sizeof(float));

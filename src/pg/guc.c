@@ -27,6 +27,7 @@ int dsv3_guc_shared_memory = 64;
 int dsv3_guc_kv_cache_size;
 char *dsv3_guc_kv_cache_dir;
 int dsv3_guc_kv_cache_disk_size = 4096;
+int dsv3_guc_kv_cache_type;
 
 int dsv3_guc_engine_restart_delay = 1000;
 int dsv3_guc_engine_restart_delay_max = 300000;
@@ -86,6 +87,13 @@ static const struct config_enum_entry audit_hash_options[] = {
 	{NULL, 0, false},
 };
 
+static const struct config_enum_entry kv_cache_type_options[] = {
+	{"f32", 0, false},
+	{"bf16", 1, false},
+	{"int8", 2, false},
+	{NULL, 0, false},
+};
+
 static const struct config_enum_entry on_error_options[] = {
 	{"error", DSV3_ON_ERROR_ERROR, false},
 	{"null", DSV3_ON_ERROR_NULL, false},
@@ -119,6 +127,12 @@ const char *
 dsv3_guc_weights_name(void)
 {
 	return enum_name(weights_options, dsv3_guc_weights);
+}
+
+const char *
+dsv3_guc_kv_cache_type_name(void)
+{
+	return enum_name(kv_cache_type_options, dsv3_guc_kv_cache_type);
 }
 
 bool
@@ -178,6 +192,10 @@ define_postmaster_settings(void)
 							"Zero lets the engine choose from the memory of the machine.",
 							&dsv3_guc_kv_cache_size, 0, 0, INT_MAX, PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL,
 							NULL);
+	DefineCustomEnumVariable("dsv3.kv_cache_type", "The type in which rows of the latent cache are kept.",
+							 "Fewer bits hold more tokens in the same memory and are read faster.",
+							 &dsv3_guc_kv_cache_type, 0, kv_cache_type_options, PGC_POSTMASTER, 0, NULL, NULL,
+							 NULL);
 	DefineCustomStringVariable("dsv3.model_path", "The directory of the model, or a pack.",
 							   "An absolute path to a Hugging Face checkpoint directory.",
 							   &dsv3_guc_model_path, "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL,

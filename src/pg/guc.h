@@ -53,6 +53,7 @@ extern int dsv3_guc_shared_memory; /* MB */
 extern int dsv3_guc_kv_cache_size; /* MB; 0: chosen by the engine */
 extern char *dsv3_guc_kv_cache_dir;
 extern int dsv3_guc_kv_cache_disk_size; /* MB */
+extern int dsv3_guc_kv_cache_type;
 
 /* The supervisor's, changed by reload. */
 extern int dsv3_guc_engine_restart_delay;     /* ms */
@@ -95,6 +96,7 @@ extern char *dsv3_guc_traceparent;
 /* What CONFIG carries for dsv3.device and dsv3.weights. */
 extern const char *dsv3_guc_device_name(void);
 extern const char *dsv3_guc_weights_name(void);
+extern const char *dsv3_guc_kv_cache_type_name(void);
 
 /* Is text a W3C traceparent ("00-<32 hex>-<16 hex>-<2 hex>")? */
 extern bool dsv3_is_traceparent(const char *text);

@@ -236,6 +236,7 @@ send_config(void)
 		dsv3_body_text(&writer, DSV3_FIELD_WEIGHTS, dsv3_guc_weights_name());
 		dsv3_body_u32(&writer, DSV3_FIELD_THREADS, (uint32) dsv3_guc_threads);
 		dsv3_body_u64(&writer, DSV3_FIELD_KV_BYTES, (uint64) dsv3_guc_kv_cache_size * 1024 * 1024);
+		dsv3_body_text(&writer, DSV3_FIELD_KV_TYPE, dsv3_guc_kv_cache_type_name());
 		dsv3_body_text(&writer, DSV3_FIELD_KV_FOLDER, dsv3_guc_kv_cache_dir);
 		dsv3_body_u64(&writer, DSV3_FIELD_KV_DISK_BYTES, (uint64) dsv3_guc_kv_cache_disk_size * 1024 * 1024);
 		dsv3_body_u32(&writer, DSV3_FIELD_MAX_REQUESTS, (uint32) dsv3_shared->n_slots);

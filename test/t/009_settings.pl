@@ -142,7 +142,7 @@ set('dsv3.device' => 'cpu', 'dsv3.kv_cache_size' => 0);
 my $model = "$ENV{DSV3_TOP}/build/tiny-model";
 SKIP:
 {
-	skip 'no small model in build/tiny-model', 12 unless -r "$model/config.json";
+	skip 'no small model in build/tiny-model', 14 unless -r "$model/config.json";
 	set('dsv3.model_path' => "'$model'", 'dsv3.threads' => 2, 'dsv3.weights' => 'f32');
 	$node->restart;
 	ok(wait_state($node, 'ready'), 'a model of the disk: ready');
@@ -159,6 +159,13 @@ SKIP:
 	$node->restart;
 	ok(wait_state($node, 'ready'), 'weights = int4: ready');
 	is($node->safe_psql('postgres', "SELECT dsv3_model_info() ->> 'weights'"), 'int4', 'weights = int4');
+
+	my $wide = $node->safe_psql('postgres', "SELECT dsv3_model_info() ->> 'kv_bytes_per_position'");
+	set('dsv3.kv_cache_type' => 'int8');
+	$node->restart;
+	ok(wait_state($node, 'ready'), 'kv_cache_type = int8: ready');
+	is($node->safe_psql('postgres', "SELECT dsv3_model_info() ->> 'kv_type', (dsv3_model_info() ->> 'kv_bytes_per_position')::int < $wide / 2"), 'int8|t',
+		'kv_cache_type = int8');
 
 	# The model's files are replaced, and the engine ends in the middle of answers.
 	my $copy = $node->basedir . '/model';

@@ -102,12 +102,14 @@ rig_has_room(void *arg)
 	return !((Rig *) arg)->no_room;
 }
 
+/* How the backends of the next rigs are opened. */
+static Dsv3BackendOptions rig_options;
+
 /* folder: of cached blocks, or NULL. */
 static inline Rig *
 open_rig_with(const char *model, int kv_blocks, int max_batch, bool text_thread, const char *folder)
 {
 	Rig *rig = calloc(1, sizeof(*rig));
-	Dsv3BackendOptions options = {0};
 	Dsv3SchedulerOptions scheduling = {.kv_blocks = kv_blocks,
 									   .max_requests = MAX_ID,
 									   .max_batch = max_batch,
@@ -120,7 +122,7 @@ open_rig_with(const char *model, int kv_blocks, int max_batch, bool text_thread,
 	Dsv3Error err;
 
 	pthread_mutex_init(&rig->lock, NULL);
-	rig->backend = dsv3_backend_open(model, &options, &err);
+	rig->backend = dsv3_backend_open(model, &rig_options, &err);
 	assert_non_null(rig->backend);
 	rig->scheduler = dsv3_scheduler_open(rig->backend, &scheduling, &err);
 	assert_non_null(rig->scheduler);

@@ -96,6 +96,8 @@ test_help(void **state)
 		assert_int_equal(dsv3(commands[i], NULL), 2);
 		assert_int_equal(dsv3(commands[i], "MODEL", "--weights", "fp3", NULL), 2);
 		assert_contains(err, "fp3");
+		assert_int_equal(dsv3(commands[i], "MODEL", "--kv-cache", "int3", NULL), 2);
+		assert_contains(err, "int3");
 		assert_int_equal(dsv3(commands[i], "MODEL", "--threads", "two", NULL), 2);
 		assert_int_equal(dsv3(commands[i], "a", "b", "c", NULL), 2);
 	}
@@ -283,10 +285,14 @@ test_bench_determinism(void **state)
 		print_message("no build/tiny-model: make tiny-model\n");
 		skip();
 	}
-	assert_int_equal(dsv3("bench", "determinism", "build/tiny-model", "--mixes", "24", NULL), 0);
+	assert_int_equal(dsv3("bench", "determinism", "build/tiny-model", "--mixes", "16", NULL), 0);
+	assert_contains(out, " 0 different");
+	assert_int_equal(dsv3("bench", "determinism", "build/tiny-model", "--weights", "int4", "--kv-cache",
+						  "int8", "--mixes", "8", NULL),
+					 0);
 	assert_contains(out, " 0 different");
 	assert_int_equal(
-		dsv3("bench", "determinism", "build/tiny-model", "--weights", "int4", "--mixes", "6", NULL), 0);
+		dsv3("bench", "determinism", "build/tiny-model", "--kv-cache", "bf16", "--mixes", "8", NULL), 0);
 	assert_contains(out, " 0 different");
 }
 

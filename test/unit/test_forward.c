@@ -224,6 +224,68 @@ test_forms_and_modes(void **state)
 	dsv3_model_close(packed);
 }
 
+/* Cache rows in fewer bits: the same bits in any chunks, threads, blocks and instruction set, not too far from the whole
+ * rows' logits, and less memory. */
+static void
+test_cache_rows(void **state)
+{
+	static const int chunks[] = {1, 31, 100};
+	static const double most[] = {0.0, 0.03, 0.1}; /* of the difference's length to the logits' */
+	int32_t reversed[N_BLOCKS];
+	Dsv3Model *model = open_model(DSV3_WEIGHTS_STORED, 1, NULL, false);
+	float *wide = run(model, LENGTH, LENGTH, NULL);
+	size_t bytes = dsv3_kv_block_bytes(model);
+
+	(void) state;
+	dsv3_model_close(model);
+	for (int i = 0; i < N_BLOCKS; i++)
+		reversed[i] = N_BLOCKS - 1 - i;
+	for (Dsv3KvType type = DSV3_KV_BF16; type <= DSV3_KV_INT8; type++)
+		for (int form = 0; form < 2; form++)
+		{
+			Dsv3ModelOptions options = {.kv = type, .threads = 1, .expanded = form};
+			double far = 0, length = 0;
+			float *expected;
+			Dsv3KvType same;
+
+			assert_true(dsv3_kv_type(dsv3_kv_type_name(type), &same) && same == type);
+			model = open_with(&options);
+			assert_true(dsv3_kv_block_bytes(model) < bytes);
+			assert_int_equal(dsv3_model_info(model)->kv_bytes_per_position,
+							 dsv3_kv_block_bytes(model) / DSV3_KV_BLOCK);
+			expected = run(model, LENGTH, LENGTH, NULL);
+			for (int i = 0; i < LENGTH * VOCAB; i++)
+			{
+				far += pow((double) expected[i] - (double) wide[i], 2);
+				length += pow((double) wide[i], 2);
+			}
+			assert_true(far > 0);
+			if (sqrt(far / length) > most[type])
+				fail_msg("%s rows move logits by %g", dsv3_kv_type_name(type), sqrt(far / length));
+			for (int c = 0; c < 3; c++)
+			{
+				float *got = run(model, LENGTH, chunks[c], c % 2 ? reversed : NULL);
+
+				assert_bits(expected, got, LENGTH * VOCAB, "chunk", chunks[c]);
+				free(got);
+			}
+			dsv3_model_close(model);
+			options.threads = 3;
+			options.isa = "ref";
+			model = open_with(&options);
+			for (int c = 0; c < 2; c++)
+			{
+				float *got = run(model, LENGTH, c ? 50 : LENGTH, NULL);
+
+				assert_bits(expected, got, LENGTH * VOCAB, "reference, chunk", c ? 50 : LENGTH);
+				free(got);
+			}
+			dsv3_model_close(model);
+			free(expected);
+		}
+	free(wide);
+}
+
 /* Many sequences of different lengths at different positions in one step, with a shared prefix, against each alone. */
 static void
 check_ragged(Dsv3WeightMode mode, bool form)
@@ -757,13 +819,13 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_forms_and_modes),
-		cmocka_unit_test(test_ragged),           cmocka_unit_test(test_picked),
-		cmocka_unit_test(test_long_step),        cmocka_unit_test(test_bad_steps),
-		cmocka_unit_test(test_bad_options),      cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_drafts),           cmocka_unit_test(test_refused_drafts),
-		cmocka_unit_test(test_bad_drafts),       cmocka_unit_test(test_info_and_counts),
-		cmocka_unit_test(test_attention_passes),
+		cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_forms_and_modes),
+		cmocka_unit_test(test_cache_rows),      cmocka_unit_test(test_ragged),
+		cmocka_unit_test(test_picked),          cmocka_unit_test(test_long_step),
+		cmocka_unit_test(test_bad_steps),       cmocka_unit_test(test_bad_options),
+		cmocka_unit_test(test_abort),           cmocka_unit_test(test_drafts),
+		cmocka_unit_test(test_refused_drafts),  cmocka_unit_test(test_bad_drafts),
+		cmocka_unit_test(test_info_and_counts), cmocka_unit_test(test_attention_passes),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

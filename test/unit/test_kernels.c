@@ -332,6 +332,32 @@ test_decode(void **state)
 	}
 }
 
+/* Every code, lengths with and without a tail, a scale that is not a number. */
+static void
+test_decode8(void **state)
+{
+	static const float scales[] = {0.5f, 1.0f / 3, -0.0f, NAN, 3e38f};
+	int8_t codes[5 * DSV3_DECODE8_GROUP];
+	float expected[5 * DSV3_DECODE8_GROUP], got[5 * DSV3_DECODE8_GROUP];
+
+	(void) state;
+	for (int k = 0; k < 5 * DSV3_DECODE8_GROUP; k++)
+		codes[k] = (int8_t) (k * 37);
+	for (int n = 0; n <= 5 * DSV3_DECODE8_GROUP; n++)
+	{
+		dsv3_ops_ref.decode8(codes, scales, n, expected);
+		for (int k = 0; k < n && k < 2 * DSV3_DECODE8_GROUP; k++)
+			assert_true(expected[k] == (float) codes[k] * scales[k / DSV3_DECODE8_GROUP]);
+		for (const Dsv3Ops *const *set = dsv3_ops_all(); *set; set++)
+		{
+			got[n < 5 * DSV3_DECODE8_GROUP ? n : 0] = 7.0f;
+			(*set)->decode8(codes, scales, n, got);
+			assert_same_bits("decode8", (*set)->name, n, expected, got, n);
+			assert_true(n == 5 * DSV3_DECODE8_GROUP || got[n] == 7.0f);
+		}
+	}
+}
+
 static void
 test_decode_rows(void **state)
 {
@@ -837,6 +863,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_decode),
+		cmocka_unit_test(test_decode8),
 		cmocka_unit_test(test_decode_rows),
 		cmocka_unit_test(test_matmul_shapes),
 		cmocka_unit_test(test_matmul_large),
