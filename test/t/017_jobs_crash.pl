@@ -40,8 +40,8 @@ sub submit
 sub ask
 {
 	my ($sql) = @_;
-	my ($rc, $out) = $node->psql('postgres', $sql);
-	return $rc == 0 ? $out : undef;
+	my ($rc, $out) = eval { $node->psql('postgres', $sql) };    # it dies when psql ends before it has read the query
+	return defined $rc && $rc == 0 ? $out : undef;
 }
 
 sub wait_for_rows
