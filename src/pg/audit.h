@@ -8,6 +8,7 @@
 #include "pg/compat.h"
 
 #include "lib/stringinfo.h"
+#include "portability/instr_time.h"
 #include "pg/audit_ring.h"
 #include "pg/client.h"
 
