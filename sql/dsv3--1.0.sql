@@ -343,6 +343,17 @@ LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
 COMMENT ON FUNCTION dsv3_warmup()
 	IS 'read all files of the weights, so that no answer waits for the disk; how many bytes they are';
 
+CREATE FUNCTION dsv3_routing_html(
+	prompt pg_catalog.text,
+	system pg_catalog.text DEFAULT NULL,
+	options pg_catalog.jsonb DEFAULT '{}')
+RETURNS pg_catalog.text
+AS 'MODULE_PATHNAME', 'dsv3_routing_html_1_0'
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 1000000;
+COMMENT ON FUNCTION dsv3_routing_html(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb)
+	IS 'a page for a browser: the experts that each token of a prompt goes to in each layer, with their scores';
+REVOKE ALL ON FUNCTION dsv3_routing_html(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION dsv3_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_try_generate(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_generate_stream(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.float8, pg_catalog.int8, pg_catalog.jsonb) FROM PUBLIC;

@@ -43,7 +43,7 @@ for group in "$@"; do
 		;;
 	lint) wanted+=(git clang clang-format clang-tidy cppcheck shellcheck python3 pyflakes3) ;;
 	coverage) wanted+=(lcov) ;;
-	deploy) wanted+=(prometheus prometheus-postgres-exporter python3-matplotlib) ;;
+	deploy) wanted+=(prometheus prometheus-postgres-exporter chromium python3-matplotlib) ;;
 	*)
 		echo "setup.sh: no group \"$group\" (build, model, test, lint, coverage, deploy)" >&2
 		exit 2

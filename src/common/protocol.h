@@ -64,6 +64,8 @@ typedef enum Dsv3RequestKind
 	DSV3_REQUEST_CACHE_RESET = 12, /* -> DONE: nothing that was cached is found any more */
 	DSV3_REQUEST_WARM_UP =
 		13, /* -> DONE with TEXT: bytes of the weights' files, all of which have been read */
+	DSV3_REQUEST_ROUTING =
+		14, /* PROMPT, SYSTEM; or RAW -> DONE with TEXT: a JSON object, see engine/routing.h */
 	DSV3_REQUEST_CHECK_GRAMMAR =
 		6,                    /* GRAMMAR -> DONE with TEXT: a JSON object, what is enforced and what is not */
 	DSV3_REQUEST_ACCEPTS = 7, /* GRAMMAR, INPUT -> DONE with TEXT: {"accepted": bool, "offset": bytes} */

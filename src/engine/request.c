@@ -249,6 +249,7 @@ dsv3_request_check(const Dsv3Request *request, Dsv3Error *err)
 		case DSV3_REQUEST_COUNT_TOKENS:
 		case DSV3_REQUEST_PIN:
 		case DSV3_REQUEST_UNPIN:
+		case DSV3_REQUEST_ROUTING:
 			missing = request->prompt.data ? NULL : "a prompt";
 			break;
 		case DSV3_REQUEST_CHAT:

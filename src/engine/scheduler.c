@@ -183,7 +183,7 @@ dsv3_scheduler_step(Dsv3Scheduler *scheduler)
 	n_step = dsv3_build_step(scheduler, &n_prefill, &budget_used);
 	if (n_step > 0)
 		dsv3_run_step(scheduler, n_step, n_prefill, budget_used);
-	worked = dsv3_finish_pins(scheduler) || n_step > 0;
+	worked = dsv3_finish_prompts(scheduler) || n_step > 0;
 	store_counts(scheduler);
 	return worked ? DSV3_STEP_WORKED : DSV3_STEP_IDLE;
 }

@@ -1,6 +1,6 @@
 /*
  * scheduler_pin.c
- *	  Pins, and emptying the cache.
+ *	  Requests that end with their prompt: pins, and routing (routing.h); and emptying the cache.
  *
  * A PIN is a prompt that is computed, or found, and has no answer: its blocks get pins, as many as requests pinned them. Pins may take
  * half of the cache, so that there is always room to work in. They are the memory's: they end with the engine, but pinned
@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "engine/routing.h"
 #include "engine/scheduler_state.h"
 
 /* Pin the job's blocks; false and *err when too much would be pinned. */
@@ -35,23 +36,25 @@ pin_blocks(Dsv3Scheduler *scheduler, Job *job, Dsv3Error *err)
 }
 
 bool
-dsv3_finish_pins(Dsv3Scheduler *scheduler)
+dsv3_finish_prompts(Dsv3Scheduler *scheduler)
 {
 	bool found = false;
 
 	for (int i = 0; i < scheduler->n_batch;)
 	{
 		Job *job = scheduler->batch[i];
+		bool routing = job->seq->routing != NULL;
 		Dsv3Error err;
 		bool ok;
 
-		if (job->seq->request->kind != DSV3_REQUEST_PIN || job->seq->computed < job->seq->tokens.count)
+		if ((!routing && job->seq->request->kind != DSV3_REQUEST_PIN) ||
+			job->seq->computed < job->seq->tokens.count)
 		{
 			i++;
 			continue;
 		}
 		found = true;
-		ok = pin_blocks(scheduler, job, &err);
+		ok = routing ? dsv3_routing_json(job->seq, &err) : pin_blocks(scheduler, job, &err);
 		dsv3_leave_batch(scheduler, job);
 		if (ok)
 			dsv3_send_done(scheduler, job, now_us());

@@ -180,9 +180,9 @@ extern void dsv3_disk_want(Dsv3Scheduler *scheduler, int32_t block);
 extern void dsv3_disk_turn(Dsv3Scheduler *scheduler);
 extern bool dsv3_disk_fetch(Dsv3Scheduler *scheduler, Job *job);
 
-/* scheduler_pin.c. Pin what the PIN jobs of the batch have computed, and end them; returns whether there were any. Undo the pins of an
+/* scheduler_pin.c. Pin what the PIN jobs of the batch have computed, tell what the ROUTING jobs have, and end them; returns whether there were any. Undo the pins of an
  * UNPIN, and say so in its n_prompt. Empty the cache. */
-extern bool dsv3_finish_pins(Dsv3Scheduler *scheduler);
+extern bool dsv3_finish_prompts(Dsv3Scheduler *scheduler);
 extern void dsv3_unpin(Dsv3Scheduler *scheduler, Job *job);
 extern void dsv3_reset_cache(Dsv3Scheduler *scheduler, Job *job);
 

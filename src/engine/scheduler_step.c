@@ -83,6 +83,7 @@ add_to_step(Dsv3Scheduler *scheduler, int at, Job *job, size_t n, size_t *scored
 		n_drafts = room < (size_t) seq->n_drafts ? room : (size_t) seq->n_drafts;
 		part->want = 1 + (int) n_drafts;
 	}
+	part->routing = seq->routing;
 	part->tokens = seq->tokens.ids + seq->computed;
 	part->n_tokens = (int) (n + n_drafts);
 	part->position = (int) seq->computed;

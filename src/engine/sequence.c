@@ -7,6 +7,7 @@
  * Stop strings are looked for in the visible text. The match that ends first wins, of those the longest; text before it is
  * delivered, nothing after. What is held back when the sequence ends otherwise is delivered.
  */
+#include "engine/routing.h"
 #include "engine/sequence.h"
 
 #include <ctype.h>
@@ -574,6 +575,12 @@ dsv3_sequence_open(Dsv3Backend *backend, Dsv3Request *request, size_t max_contex
 	}
 	if (!open_prompt(seq, max_context, kv_limited, err))
 		goto fail;
+	if (request->kind == DSV3_REQUEST_ROUTING)
+	{
+		if (!dsv3_routing_open(seq, err))
+			goto fail;
+		goto opened;
+	}
 	if (!request->raw)
 		seq->opened_think = seq->thinking = backend->ops->opens_think(backend, request->think);
 	seq->score_from = seq->n_prompt - 1;
@@ -633,6 +640,7 @@ dsv3_sequence_close(Dsv3Sequence *seq)
 	dsv3_tokens_free(&seq->choices);
 	free(seq->choice_ends);
 	free(seq->choice_logprobs);
+	free(seq->routing);
 	free(seq);
 }
 

@@ -48,6 +48,8 @@ typedef struct Dsv3Sequence
 	size_t n_choices;
 	size_t choice;
 
+	Dsv3Chosen *routing; /* owned; ROUTING: what the steps write down, else NULL */
+
 	bool finished;
 	Dsv3Finish finish;
 	Dsv3Text out_text;     /* decided and not sent yet */

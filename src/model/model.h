@@ -135,6 +135,14 @@ typedef struct Dsv3Picked
 	int n;         /* 0: the whole row */
 } Dsv3Picked;
 
+/* One of the experts that a layer's router chose for a row: its score, and the score with the bias that the choice went by. */
+typedef struct Dsv3Chosen
+{
+	int32_t expert;
+	float score;
+	float biased;
+} Dsv3Chosen;
+
 /* One sequence's part of a step. */
 typedef struct Dsv3StepSeq
 {
@@ -145,6 +153,9 @@ typedef struct Dsv3StepSeq
 	int n_blocks;
 	int want;
 	const Dsv3Picked *picked; /* NULL, or one for each wanted row in order */
+	/* NULL, or where to write what the routers choose, in falling order of the biased score where the choice has no groups:
+	 * [position][n_layers][n_experts_per_token]; dense layers are left as they are. */
+	Dsv3Chosen *routing;
 } Dsv3StepSeq;
 
 /* The number of wanted rows. */

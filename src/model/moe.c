@@ -20,9 +20,31 @@ typedef struct MoeWork
 {
 	Dsv3Model *model;
 	const Dsv3LayerWeights *w;
+	int layer;
 	Dsv3RouteParams route;
 	bool shared;
 } MoeWork;
+
+/* Write down what was chosen for the row, where its sequence asks for that. */
+static void
+record_row(const MoeWork *work, int64_t row, const float *scores)
+{
+	const Dsv3Config *c = work->model->config;
+	const Dsv3BatchRow *r = &work->model->scratch.row[row];
+	const int32_t *chosen = work->model->scratch.chosen + row * c->n_experts_per_token;
+	Dsv3Chosen *out =
+		r->seq->routing + ((int64_t) r->position * c->n_layers + work->layer) * c->n_experts_per_token;
+
+	for (int k = 0; k < c->n_experts_per_token; k++)
+	{
+		float score = scores[chosen[k]];
+
+		out[k] =
+			(Dsv3Chosen){.expert = chosen[k],
+						 .score = score,
+						 .biased = work->w->router_bias ? score + work->w->router_bias[chosen[k]] : score};
+	}
+}
 
 /* One row: scores to chosen experts and weights. */
 static void
@@ -40,6 +62,9 @@ route_row(void *arg, int64_t row)
 		ops->softmax(scores, c->n_routed_experts, scores);
 	dsv3_route(&work->route, scores, work->w->router_bias, s->chosen + row * c->n_experts_per_token,
 			   s->weights + row * c->n_experts_per_token, s->route_scratch + row * 3 * c->n_routed_experts);
+	/* The layer behind the last one drafts, and is not part of the answer. */
+	if (work->layer < c->n_layers && s->row[row].seq->routing)
+		record_row(work, row, scores);
 }
 
 /* One row: x += sum of weighted expert outputs, then shared output. */
@@ -127,6 +152,7 @@ moe(Dsv3Model *model, int layer, int n_rows)
 		.type = DSV3_TYPE_F32, .out = c->n_routed_experts, .in = c->hidden_size, .data = w->router};
 	MoeWork work = {.model = model,
 					.w = w,
+					.layer = layer,
 					.route = {.n_experts = c->n_routed_experts,
 							  .n_chosen = c->n_experts_per_token,
 							  .n_group = c->routing == DSV3_ROUTING_GREEDY ? 1 : c->n_group,

@@ -292,6 +292,8 @@ kind_name(uint32 kind)
 		case DSV3_REQUEST_PIN:
 		case DSV3_REQUEST_UNPIN:
 			return "pin";
+		case DSV3_REQUEST_ROUTING:
+			return "routing";
 		case DSV3_REQUEST_CACHE_RESET:
 			return "reset";
 		case DSV3_REQUEST_WARM_UP:

@@ -135,7 +135,7 @@ bool
 dsv3_runs_model(uint32 kind)
 {
 	return kind == DSV3_REQUEST_GENERATE || kind == DSV3_REQUEST_CHAT || kind == DSV3_REQUEST_SCORE ||
-		   kind == DSV3_REQUEST_LOGPROB || kind == DSV3_REQUEST_PIN;
+		   kind == DSV3_REQUEST_LOGPROB || kind == DSV3_REQUEST_PIN || kind == DSV3_REQUEST_ROUTING;
 }
 
 uint32

@@ -159,6 +159,25 @@ def check_ways(text, exporter):
     ok(not different, "and have the same numbers", different[:8])
 
 
+def check_page():
+    """dsv3_routing_html() in a browser: it draws all of its data, and a click does what it should."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = psql("SELECT dsv3_routing_html('Which river </script><i>flows</i> through Graz?')")
+        clicked = "<script>document.querySelectorAll('#map tr')[2].click()</script></body>"
+        file = os.path.join(folder, "routing.html")
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(page.replace("</body>", clicked))
+        result = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--virtual-time-budget=5000",
+                                 "--user-data-dir=" + folder, "--dump-dom", "file://" + file], capture_output=True, text=True, timeout=120, check=False)
+        data = json.loads(re.search(r'id="data">([^<]*)<', page)[1])
+        drawn = result.stdout
+        per_token = len(data["layers"][0]["chosen"][0])
+        ok(drawn.count('class="chosen"') == len(data["tokens"]) * per_token, "the browser draws each choice of a layer", drawn[-2000:] + result.stderr)
+        ok(drawn.count("<th>layer ") == len(data["layers"]), "and each layer of a token")
+        ok(">Token 3: expert, score, score with bias<" in drawn, "a click chooses a token")
+        ok("<i>flows" not in drawn, "texts of tokens are texts")
+
+
 def draw(prometheus, board, layer, begin, end, folder):
     import matplotlib
     matplotlib.use("Agg")
@@ -237,6 +256,7 @@ def main():
             good, said = promtool("check", "metrics", text=text)
             ok(good, "promtool check metrics", said)
             ok(get(f"http://{own}/metrics", "application/openmetrics-text").endswith("# EOF\n"), "OpenMetrics for who asks for it")
+            check_page()
             for command in (("check", "rules", "rules.yml"), ("test", "rules", "rules_test.yml")):
                 good, said = promtool(*command)
                 ok(good, "promtool " + " ".join(command), said)

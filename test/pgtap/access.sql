@@ -18,7 +18,8 @@ GRANT EXECUTE ON FUNCTION dsv3_generate(text, text, text, int, float8, bigint, j
 	dsv3_extract_json_batch(text[], jsonb, text, int, jsonb), dsv3_extract(text, anyelement, text, jsonb), dsv3_check_schema(jsonb),
 	dsv3_json_accepts(jsonb, text), dsv3_classify(text, text[], jsonb), dsv3_classify_scores(text, text[], jsonb), dsv3_is_true(text, text, jsonb),
 	dsv3_score(text, text, jsonb), dsv3_agg(text, text), dsv3_summarize_agg(text), dsv3_estimate(text, int),
-	dsv3_pin_prefix(text, text, jsonb), dsv3_unpin_prefix(text, text, jsonb), dsv3_run(text, text, int) TO dsv3_test_user;
+	dsv3_pin_prefix(text, text, jsonb), dsv3_unpin_prefix(text, text, jsonb), dsv3_run(text, text, int),
+	dsv3_routing_html(text, text, jsonb) TO dsv3_test_user;
 GRANT EXECUTE ON FUNCTION dsv3_job_submit(text, text, regclass, name[], int, jsonb), dsv3_job_resume(bigint), dsv3_job_retry_failed(bigint) TO dsv3_test_batch;
 GRANT EXECUTE ON FUNCTION dsv3_cache_reset(text), dsv3_warmup(), dsv3_stat_reset(),
 	dsv3_prompt_create(text, text, text, jsonb, jsonb), dsv3_prompt_drop(text, int), dsv3_prompt_grant(text, name),
@@ -35,7 +36,7 @@ INSERT INTO tried VALUES
 	($$dsv3_extract_json_batch('{x}', '{"type": "null"}')$$, 'ub'), ($$dsv3_check_schema('{}')$$, 'ub'), ($$dsv3_json_accepts('{}', '1')$$, 'ub'),
 	($$dsv3_classify('x', '{a,b}')$$, 'ub'), ($$dsv3_classify_scores('x', '{a,b}')$$, 'ub'), ($$dsv3_is_true('x', 'y')$$, 'ub'),
 	($$dsv3_score('x', 'y')$$, 'ub'), ($$dsv3_summarize_agg('x')$$, 'ub'), ($$dsv3_agg('x', 'y')$$, 'ub'), ($$dsv3_estimate('SELECT 1')$$, 'ub'),
-	($$dsv3_pin_prefix('x')$$, 'ub'), ($$dsv3_unpin_prefix('x')$$, 'ub'), ($$dsv3_run('no such prompt', 'x')$$, 'ub'),
+	($$dsv3_routing_html('x')$$, 'ub'), ($$dsv3_pin_prefix('x')$$, 'ub'), ($$dsv3_unpin_prefix('x')$$, 'ub'), ($$dsv3_run('no such prompt', 'x')$$, 'ub'),
 	($$dsv3_cache_reset('memory')$$, 'd'), ($$dsv3_warmup()$$, 'd'), ($$dsv3_stat_reset()$$, 'd'),
 	($$dsv3_prompt_create('dsv3_test_prompt', '{input}')$$, 'd'), ($$dsv3_prompt_grant('dsv3_test_prompt', 'dsv3_test_user')$$, 'd'),
 	($$dsv3_prompt_revoke('dsv3_test_prompt', 'dsv3_test_user')$$, 'd'), ($$dsv3_prompt_drop('dsv3_test_prompt')$$, 'd'),

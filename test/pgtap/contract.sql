@@ -69,6 +69,7 @@ INSERT INTO contract VALUES
 	('dsv3_stat_failures()', 'SETOF record', false, false, 1),
 	('dsv3_stat_roles()', 'SETOF record', false, false, 1),
 	('dsv3_stat_experts()', 'SETOF record', false, false, 1),
+	('dsv3_routing_html(text,text,jsonb)', 'text', true, false, 1000000),
 	('dsv3_metrics_text(text)', 'text', true, true, 1),
 	('dsv3_stat_reset()', 'timestamp with time zone', true, false, 1),
 	('dsv3_cancel(uuid)', 'boolean', false, true, 1);

@@ -5,6 +5,8 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use Dsv3Test;
+use Encode qw(encode);
+use JSON::PP qw(decode_json);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -132,7 +134,7 @@ $node->stop;
 SKIP:
 {
 	my $model = "$ENV{DSV3_TOP}/build/tiny-model";
-	skip 'no small model in build/tiny-model', 6 unless -r "$model/config.json";
+	skip 'no small model in build/tiny-model', 1 unless -r "$model/config.json";
 	$node = dsv3_node('experts', 'dsv3.model_path' => "'$model'", 'dsv3.threads' => 2);
 	wait_state($node, 'ready');
 	is(sql('SELECT count(*) FROM dsv3_stat_experts'), 0, 'no tokens, no rows');
@@ -141,16 +143,38 @@ SKIP:
 	my $expected = q{SELECT computed * (dsv3_model_info() ->> 'experts_per_token')::int FROM (SELECT (engine ->> 'computed_tokens')::bigint AS computed FROM dsv3_stat_engine) AS e};
 	my $counted = 'SELECT string_agg(DISTINCT sum::text, $$,$$) FROM (SELECT sum(tokens) FROM dsv3_stat_experts GROUP BY layer) AS l';
 	sql(q{SELECT dsv3_generate('some words ' || i, max_tokens => 12) FROM generate_series(1, 4) AS i});
-	ok(wait_for('the counts', sub { sql($expected) > 0 && sql($counted) eq sql($expected) }), 'as many as were computed, in every layer');
+	my $done = q{SELECT engine ->> 'requests_done' FROM dsv3_stat_engine};
+	ok(wait_for('the counts', sub { sql($done) == 4 && sql($counted) eq sql($expected) }), 'as many as were computed, in every layer');
 	is(sql('SELECT bool_and(abs(total - 1) < 1e-9), bool_and(even > 0 AND even <= 1) FROM (SELECT sum(share) AS total, min(balancedness) AS even FROM dsv3_stat_experts GROUP BY layer) AS l'),
 		't|t', 'shares and balancedness');
+
+	# Where the tokens of a prompt go: the page's data, against what the experts have counted.
+	my $grown = 'SELECT layer, expert, tokens FROM dsv3_stat_experts ORDER BY 1, 2';
+	my %had = map { /(.*)\|(\d+)/ } split(/\n/, sql($grown));
+	my $page = sql(q{SELECT dsv3_routing_html('see </script><b>here</b>')});
+	my ($data) = $page =~ /<script type="application\/json" id="data">([^<]*)<\/script>/;
+	my $routing = decode_json(encode('UTF-8', $data));
+	my %expected_more;
+
+	is(scalar(() = $page =~ /<\/script>/g), 2, 'no text of a token ends an element');
+	like(join('', @{ $routing->{tokens} }), qr/see <\/script><b>here<\/b>/, 'the tokens are there');
+	for my $layer (@{ $routing->{layers} })
+	{
+		is(scalar @{ $layer->{chosen} }, scalar @{ $routing->{tokens} }, "choices for each token in layer $layer->{layer}");
+		$expected_more{"$layer->{layer}|$_->[0]"}++ for map { @$_ } @{ $layer->{chosen} };
+		ok(!(grep { !($_->[1] > 0 && $_->[1] < 1) || abs($_->[2] - $_->[1]) > 100 } map { @$_ } @{ $layer->{chosen} }), 'scores are those of a sigmoid');
+	}
+	ok(wait_for('the counts', sub { sql($done) == 5 && sql($counted) eq sql($expected) }), 'all counted');
+	my %has = map { /(.*)\|(\d+)/ } split(/\n/, sql($grown));
+	is_deeply({ map { $has{$_} - $had{$_} ? ($_ => $has{$_} - $had{$_}) : () } keys %has }, \%expected_more, 'the page shows the experts that computed');
+	query_fails($node, q{SELECT dsv3_routing_html(repeat('word ', 600))}, '54000', qr/at most 512 tokens/, 'Shorten', 'a long prompt');
 
 	my $before = sql($counted);
 	kill 'KILL', engine_pid($node);
 	wait_for('another engine', sub { health($node, 'restarts') == 1 && health($node, 'state') eq 'ready' });
 	is(sql($counted), $before, 'kept when the engine ends');
 	sql(q{SELECT dsv3_generate('others', max_tokens => 5)});
-	ok(wait_for('more', sub { sql($expected) > 0 && sql($counted) == $before + sql($expected) }), 'and added to by the next one');
+	ok(wait_for('more', sub { sql($done) == 1 && sql($counted) == $before + sql($expected) }), 'and added to by the next one');
 	my $matrix = sql('SELECT * FROM dsv3_stat_experts');
 	$node->restart;
 	wait_state($node, 'ready');
