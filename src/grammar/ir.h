@@ -202,9 +202,8 @@ typedef struct Alt
 	ContainsRule *contains[3];
 	int32_t amin;
 	int32_t amax;
+	int32_t comma; /* tokens of what stands between two elements */
 	bool unique;
-	int32_t
-		*prefix_cost; /* [nprefix + 1] tokens of elements i..nprefix with their commas, without contains */
 
 	/* OBJ */
 	int32_t nprops;

@@ -271,6 +271,7 @@ array_alt(Ir *ir, AltList *list, int32_t node, const Con *con, Spelling spelling
 	}
 	alt->ncontains = nc;
 	alt->amin = con->amin;
+	alt->comma = ir->options.whitespace == DSV3_WHITESPACE_SPACED ? dsv3_vocab_cost(ir->vocab, ", ", 2) : 1;
 	alt->amax = con->amax;
 	alt->unique = con->unique;
 	alt->nprefix = rows;

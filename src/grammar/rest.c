@@ -87,7 +87,7 @@ contains_rest(const Node *nodes, const Alt *alt, int32_t index, const int32_t co
 			return COST_INF;
 		if (best_gain == 0 && i >= alt->nprefix && i >= alt->amin)
 			return COST_INF; /* nothing will ever change */
-		total = add_cost(total, element_cost(nodes, alt, i, best) + (i > 0));
+		total = add_cost(total, add_cost(element_cost(nodes, alt, i, best), i > 0 ? alt->comma : 0));
 		for (int32_t j = 0; j < alt->ncontains; j++)
 			have[j] += best >> j & 1;
 	}
@@ -108,11 +108,11 @@ dsv3_array_rest(const Node *nodes, const Alt *alt, int32_t index, const int32_t 
 
 		if (i >= alt->nprefix)
 		{
-			int64_t all = (int64_t) (cost + 1) * (alt->amin - i) - (i == 0);
+			int64_t all = (int64_t) (cost + alt->comma) * (alt->amin - i) - (i == 0 ? alt->comma : 0);
 
 			return cost >= COST_INF || all >= COST_INF ? COST_INF : add_cost(total, (int32_t) all);
 		}
-		total = add_cost(total, add_cost(cost, i > 0));
+		total = add_cost(total, add_cost(cost, i > 0 ? alt->comma : 0));
 	}
 	return total;
 }

@@ -68,8 +68,9 @@ def suites(root):
 def walks(root):
     result = run("walk", "-n", WALKS, "-x", "+", os.path.join(root, "maskbench"))
     report(result.returncode == 0, "masks equal trying every token; " + result.stderr.strip(), result.stdout[:4000])
-    result = run("walk", "-n", str(3 * int(WALKS)), "-b", "+", os.path.join(root, "maskbench"))
-    report(result.returncode == 0, "budgets from the minimum up; " + result.stderr.strip(), result.stdout[:4000])
+    for mode in soak.MODES:
+        result = run("walk", "-n", WALKS, "-b", *mode, "-", os.path.join(root, "maskbench"))
+        report(result.returncode == 0, " ".join(["budgets from the minimum up", *mode]) + "; " + result.stderr.strip(), result.stdout[:4000])
     directory = os.path.join(root, "maskbench")
     walks, schemas, broken, invalid, _ = soak.soak(directory, int(WALKS) * 1300, 3, opinion=soak.opinion())
     report(not broken, f"{walks} random answers are valid", "\n".join(broken[:20]))
