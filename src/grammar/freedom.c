@@ -2,11 +2,12 @@
  * freedom.c
  *	  Free kinds of characters (freedom.h).
  *
- * The set of a state starts with every kind and shrinks until it is consistent: a kind stays in it only while no character
- * of the kind is refused there, and while the state it leads to is free in all that this one is. Where a successor is
- * less free, there is a choice between giving up the kind that leads there and giving up what the successor lacks; the first is
- * taken when the successor does not have the kind itself. Any choice is sound, since the end is checked and not the way.
- * Inside a character there is no choice: all its valid bytes may come.
+ * Round by round: after round d the set of a state holds kinds of which any d characters are taken there. It starts with every
+ * kind. A kind stays in it only while no character of the kind is refused, and while the state it leads to had in the round
+ * before all that this one has. Where a successor has less, there is a choice between giving up the kind that leads there
+ * and giving up what the successor lacks; the first is taken when the successor does not have the kind itself. Any choice is
+ * sound, since what is kept is checked and not the way. Inside a character there is no choice: all its valid bytes may come.
+ * A round that changes nothing ends the matter for all lengths.
  */
 #include "grammar/freedom.h"
 
@@ -65,57 +66,114 @@ typedef struct Classes
 	bool valid[256][16]; /* may the class come at this place in a character? */
 } Classes;
 
-/* What is left of `set` in a state, given the present sets of its successors. */
-static uint16_t
-shrink(const Lex *lex, const Classes *classes, const uint16_t *sets, int32_t state, uint16_t set)
+/* Where text leads: for each state its different successors, -1 for refusal. A state has few of them and many classes. */
+typedef struct Ways
 {
-	const int32_t *row = lex->rows + (size_t) state * (size_t) lex->ncls;
+	int32_t *first; /* [n + 1] places in v */
+	IntVec v;       /* pairs of a successor and the kinds that lead there (between characters) */
+	int32_t *order; /* the states, by the bytes that their character has still to come */
+} Ways;
+
+static Ways
+find_ways(Ctx *ctx, const Lex *lex)
+{
+	Classes *classes = dsv3_gr_arena_alloc(ctx->arena, sizeof(Classes));
+	Ways ways = {dsv3_gr_arena_alloc(ctx->arena, ((size_t) lex->n + 1) * sizeof(int32_t)),
+				 {NULL, 0, 0},
+				 dsv3_gr_arena_alloc(ctx->arena, ((size_t) lex->n + 1) * sizeof(int32_t))};
+	int32_t n = 0;
+
+	for (int b = 0; b < 256; b++)
+	{
+		if (dsv3_char_kind((unsigned char) b) != KIND_NONE)
+			classes->kinds[lex->cls[b]] |= dsv3_char_kind((unsigned char) b);
+		for (uint8_t mid = 0; mid < 16; mid++)
+			if (dsv3_text_after(mid, (unsigned char) b) != TEXT_INVALID)
+				classes->valid[lex->cls[b]][mid] = true;
+	}
+	for (int32_t s = 0; s < lex->n; s++)
+	{
+		const int32_t *row = lex->rows + (size_t) s * (size_t) lex->ncls;
+
+		ways.first[s] = ways.v.n;
+		for (int32_t c = 0; c < lex->ncls; c++)
+		{
+			int32_t k = ways.first[s];
+
+			if (!classes->valid[c][lex->mid[s]])
+				continue;
+			while (k < ways.v.n && ways.v.v[k] != row[c])
+				k += 2;
+			if (k == ways.v.n)
+			{
+				gr_intvec_push(ctx->arena, &ways.v, row[c]);
+				gr_intvec_push(ctx->arena, &ways.v, 0);
+			}
+			ways.v.v[k + 1] |= classes->kinds[c];
+		}
+	}
+	ways.first[lex->n] = ways.v.n;
+	for (int32_t left = 0; n < lex->n; left++)
+		for (int32_t s = 0; s < lex->n; s++)
+			if (dsv3_lex_char_left(lex->mid[s]) == left)
+				ways.order[n++] = s;
+	gr_work(ctx, (int64_t) lex->n * lex->ncls / 16 + 1);
+	return ways;
+}
+
+/* What is left of `set` in a state, given the sets of its successors. */
+static uint16_t
+shrink(const Lex *lex, const Ways *ways, const uint16_t *sets, int32_t state, uint16_t set)
+{
+	const int32_t *end = ways->v.v + ways->first[state + 1];
 	uint16_t before;
 
 	do
 	{
 		before = set;
-		for (int32_t c = 0; c < lex->ncls && set != 0; c++)
+		for (const int32_t *way = ways->v.v + ways->first[state]; way < end && set != 0; way += 2)
 		{
-			uint16_t then = row[c] < 0 ? 0 : sets[row[c]];
+			uint16_t kinds = (uint16_t) way[1];
+			uint16_t then = way[0] < 0 ? 0 : sets[way[0]];
 
-			if (lex->mid[state] != 0)
-			{
-				if (classes->valid[c][lex->mid[state]])
-					set &= then;
-				continue;
-			}
-			set &= (uint16_t) ~(classes->kinds[c] & ~then);
-			if ((classes->kinds[c] & set) != 0)
+			if (lex->mid[state] == 0)
+				set &= (uint16_t) ~(kinds & ~then);
+			if (lex->mid[state] != 0 || (kinds & set) != 0)
 				set &= then;
 		}
 	} while (set != before);
 	return set;
 }
 
-static void
-settle_sets(Ctx *ctx, const Lex *lex, const Classes *classes, uint16_t *sets)
+/* true: nothing changed in the last round, so the sets hold for any number of characters. */
+static bool
+settle_sets(Ctx *ctx, const Lex *lex, const Ways *ways, uint16_t *sets)
 {
+	uint16_t *old = dsv3_gr_arena_alloc(ctx->arena, (size_t) lex->n * sizeof(uint16_t));
 	bool again = true;
 
-	/* Text automata are shallow: a few rounds do, and sets only shrink. */
-	while (again)
+	for (int d = 0; d <= FREE_CHARS && again; d++)
 	{
 		again = false;
-		for (int32_t s = lex->n - 1; s >= 0; s--)
+		memcpy(old, sets, (size_t) lex->n * sizeof(uint16_t));
+		for (int32_t i = 0; i < lex->n; i++)
 		{
-			uint16_t set = sets[s] == 0 ? 0 : shrink(lex, classes, sets, s, sets[s]);
+			int32_t s = ways->order[i];
 
-			again = again || set != sets[s];
-			sets[s] = set;
+			if (sets[s] == 0)
+				continue;
+			/* Between characters one more begins; within one, the way to its end is no step. */
+			sets[s] = shrink(lex, ways, lex->mid[s] == 0 ? old : sets, s, sets[s]);
+			again = again || sets[s] != old[s];
 		}
-		gr_work(ctx, (int64_t) lex->n * lex->ncls / 16 + 1);
+		gr_work(ctx, ways->v.n / 16 + 1);
 	}
+	return !again;
 }
 
 /* The length of the shortest valid text that is refused from each state, by rounds: in round d those of d bytes. */
 static void
-settle_safe(Ctx *ctx, const Lex *lex, const Classes *classes)
+settle_safe(Ctx *ctx, const Lex *lex, const Ways *ways)
 {
 	bool again = true;
 
@@ -124,17 +182,17 @@ settle_safe(Ctx *ctx, const Lex *lex, const Classes *classes)
 	{
 		again = false;
 		for (int32_t s = 0; s < lex->n; s++)
-		{
-			const int32_t *row = lex->rows + (size_t) s * (size_t) lex->ncls;
+			for (int32_t k = ways->first[s]; k < ways->first[s + 1] && lex->safe[s] == UINT8_MAX; k += 2)
+			{
+				int32_t to = ways->v.v[k];
 
-			for (int32_t c = 0; c < lex->ncls && lex->safe[s] == UINT8_MAX; c++)
-				if (classes->valid[c][lex->mid[s]] && (row[c] < 0 ? d == 1 : lex->safe[row[c]] == d - 1))
+				if (to < 0 ? d == 1 : lex->safe[to] == d - 1)
 				{
 					lex->safe[s] = (uint8_t) d;
 					again = true;
 				}
-		}
-		gr_work(ctx, (int64_t) lex->n * lex->ncls / 16 + 1);
+			}
+		gr_work(ctx, ways->v.n / 16 + 1);
 	}
 	for (int32_t s = 0; s < lex->n; s++)
 		if (lex->safe[s] == UINT8_MAX && again)
@@ -195,27 +253,19 @@ settle_steady(Ctx *ctx, Lex *lex)
 void
 dsv3_lex_freedom(Ctx *ctx, Lex *lex)
 {
-	Classes *classes = dsv3_gr_arena_alloc(ctx->arena, sizeof(Classes));
+	Ways ways = find_ways(ctx, lex);
 
 	lex->free = dsv3_gr_arena_alloc(&lex->arena, (size_t) lex->n * sizeof(uint16_t));
 	lex->safe = dsv3_gr_arena_alloc(&lex->arena, (size_t) lex->n);
 	lex->calm = dsv3_gr_arena_alloc(&lex->arena, (size_t) lex->n * sizeof(uint16_t));
-	for (int b = 0; b < 256; b++)
-	{
-		if (dsv3_char_kind((unsigned char) b) != KIND_NONE)
-			classes->kinds[lex->cls[b]] |= dsv3_char_kind((unsigned char) b);
-		for (uint8_t mid = 0; mid < 16; mid++)
-			if (dsv3_text_after(mid, (unsigned char) b) != TEXT_INVALID)
-				classes->valid[lex->cls[b]][mid] = true;
-	}
 	for (int32_t s = 0; s < lex->n; s++)
 	{
 		lex->free[s] = KINDS_ALL;
 		lex->calm[s] = lex->minlen[s] == 0 ? KINDS_ALL : 0;
 	}
-	settle_sets(ctx, lex, classes, lex->free);
-	settle_sets(ctx, lex, classes, lex->calm);
-	settle_safe(ctx, lex, classes);
+	lex->lasting = settle_sets(ctx, lex, &ways, lex->free);
+	settle_sets(ctx, lex, &ways, lex->calm);
+	settle_safe(ctx, lex, &ways);
 	settle_steady(ctx, lex);
 	lex->open = true;
 	for (int32_t s = 0; s < lex->n && lex->open; s++)

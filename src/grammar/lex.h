@@ -38,7 +38,7 @@ struct Lex
 	int32_t maxdist;  /* the largest dist */
 	int32_t *minlen;  /* [n] code points to the nearest acceptance, counted on states with mid == 0 */
 	uint16_t *
-		free; /* [n] kinds of characters that are never refused from here on (freedom.h); text lexemes in a string */
+		free; /* [n] kinds of which the next FREE_CHARS characters may be (freedom.h); text lexemes in a string */
 	uint16_t *calm; /* [n] likewise, and the text may end after any of them */
 	uint8_t *safe;  /* [n] no text of less than so many bytes is refused from here on; 255: or more */
 	uint8_t *
@@ -53,6 +53,7 @@ struct Lex
 		flexible; /* 1 yes, 0 no, -1 not looked at: every length from minlen up can be reached, from every state */
 	bool narrowed;          /* of a number: some values are left out */
 	bool endless;           /* from every state there are arbitrarily long ways to acceptance */
+	bool lasting;           /* of a string: free holds for any number of characters */
 	bool open;              /* of a string: every valid text is a prefix of the language, from every state */
 	struct LexMask **masks; /* [n] lazily made, under the vocabulary's lock */
 	int32_t use_min;        /* lengths that go with a cached string lexeme; max -1: none */

@@ -4,9 +4,8 @@
  *
  * The tokens inside are found by walking the token trie with the lexeme's automaton. Most of the trie need not be looked at:
  * where the state takes freely every kind of character below a node (freedom.h), or would refuse only after more bytes
- * than any token below has, all tokens of the subtree are in. When
- * the first state is free in something already, the tokens of those kinds come from a set that the vocabulary keeps, and
- * the walk is left with the rest.
+ * than any token below has, all tokens of the subtree are in. When the first state is free in something already, the tokens
+ * of those kinds are put together from masks that the vocabulary keeps, and the walk is left with the rest.
  *
  * With a length bound a token is in when its need (its code points and those of the shortest end after it) fits in the room
  * left. Tokens of more than ROOMS characters are so few that with much room they are taken out one by one; for less room
@@ -20,7 +19,8 @@
 #include "grammar/freedom.h"
 #include "grammar/mask.h"
 
-#define SPARSE_MAX     1500
+#define SPARSE_MAX 1500
+_Static_assert(ROOMS <= FREE_CHARS, "the tokens of a room are no longer than what free and calm speak of");
 #define CROSS_MAX      20000
 #define LEX_MASK_LIMIT ((size_t) 160 * 1024 * 1024)
 
@@ -190,25 +190,40 @@ walk_word(const Dsv3TokenTable *vocab, const Lex *lex, int32_t state, uint64_t *
 	}
 }
 
+/* Characters and bytes of a token along a lexeme from a state: the state after it, and its characters. */
+static int32_t
+run_token(const Dsv3TokenTable *vocab, const Lex *lex, int32_t state, int32_t token, int32_t *length)
+{
+	*length = 0;
+	for (uint32_t k = vocab->offset[token]; k < vocab->offset[token + 1] && state >= 0; k++)
+	{
+		*length += lex->mid[state] == 0;
+		state = lex_step(lex, state, (unsigned char) vocab->bytes[k]);
+	}
+	return state;
+}
+
 /* With text. room < 0: of any length. */
 static void
-walk_text(Dsv3TokenTable *vocab, const Lex *lex, int32_t state, int32_t room, uint64_t *words)
+walk_text(const Dsv3TokenTable *vocab, const Lex *lex, int32_t state, int32_t room, uint64_t *words)
 {
 	const VocabNode *nodes = vocab->all.nodes;
+	const int32_t *order = vocab->all.order;
 	const uint16_t *sets = room < 0 ? lex->free : lex->calm;
+	bool lasting = room < 0 && lex->lasting;
 	int32_t states[VOCAB_MAX_TOKEN + 2];
 	int32_t length[VOCAB_MAX_TOKEN + 2];
 	uint16_t had = 0; /* kinds whose tokens are in already */
 
-	if (sets != NULL && lex->mid[state] == 0 && sets[state] != 0 && room <= ROOMS)
+	if (sets != NULL && lex->mid[state] == 0 && room <= ROOMS)
 	{
-		const uint64_t *bits = dsv3_vocab_kinds(vocab, sets[state], room);
-
-		if (bits != NULL)
-		{
-			or_words(words, bits, vocab->words);
-			had = sets[state];
-		}
+		had = sets[state];
+		if (had != 0)
+			dsv3_vocab_or_kinds(vocab, words, had, lasting ? ROOMS + 1 : (room < 0 ? ROOMS : room));
+		for (int32_t i = 0; room < 0 && !lasting && had != 0 && i < vocab->nlongs; i++)
+			if ((vocab->token_kinds[vocab->longs[i]] & ~had) == 0 &&
+				run_token(vocab, lex, state, vocab->longs[i], &length[0]) >= 0)
+				set_bit(words, vocab->longs[i]);
 	}
 	states[0] = state;
 	length[0] = 0;
@@ -232,14 +247,17 @@ walk_text(Dsv3TokenTable *vocab, const Lex *lex, int32_t state, int32_t room, ui
 			continue;
 		}
 		if (sets != NULL && lex->mid[s] == vocab->mid[i] &&
-			((sets[s] != 0 && (nodes[i].below & ~sets[s]) == 0) ||
+			((sets[s] != 0 && (nodes[i].below & ~sets[s]) == 0 &&
+			  (lasting || vocab->height[i] <= FREE_CHARS ||
+			   (room >= 0 && room - length[depth] <= FREE_CHARS))) ||
 			 (room < 0 && vocab->height[i] < lex->safe[s] && (nodes[i].below & KIND_NONE) == 0)))
 		{
-			int32_t spare = room < 0 ? UINT8_MAX : room - length[depth] + vocab->chars[i];
+			int32_t end = nodes[nodes[i].skip].first;
+			int32_t spare = room - length[depth] + vocab->chars[i];
 
-			for (int32_t k = nodes[i].first; k < nodes[nodes[i].skip].first; k++)
-				if (vocab->token_chars[vocab->all.order[k]] <= spare)
-					set_token(vocab, words, vocab->all.order[k]);
+			for (int32_t k = nodes[i].first; k < end; k++)
+				if (room < 0 || vocab->order_chars[k] <= spare)
+					set_bit(words, order[k]);
 			i = nodes[i].skip;
 			continue;
 		}
@@ -309,15 +327,9 @@ long_needs(Dsv3Grammar *g, const Lex *lex, LexMask *m, int32_t state)
 	m->long_need = need_memory(g, calloc((size_t) vocab->nlongs + 1, 1));
 	for (int32_t i = 0; i < vocab->nlongs; i++)
 	{
-		int32_t t = vocab->longs[i];
-		int32_t length = 0;
-		int32_t s = state;
+		int32_t length;
+		int32_t s = run_token(vocab, lex, state, vocab->longs[i], &length);
 
-		for (uint32_t k = vocab->offset[t]; k < vocab->offset[t + 1] && s >= 0; k++)
-		{
-			length += lex->mid[s] == 0;
-			s = lex_step(lex, s, (unsigned char) vocab->bytes[k]);
-		}
 		if (s >= 0)
 		{
 			length += lex->minlen[s] + 1;

@@ -70,6 +70,7 @@ build_trie(VocabTrie *trie, const SortItem *items, int32_t n, int32_t *same)
 				while (same[t] >= 0)
 					t = same[t];
 				same[t] = items[i].token;
+				trie->order[norder++] = items[i].token;
 			}
 			continue;
 		}
@@ -116,19 +117,24 @@ mark_text(Dsv3TokenTable *vocab)
 	VocabNode *nodes = vocab->all.nodes;
 	int32_t n = vocab->all.n;
 	int32_t parents[VOCAB_MAX_TOKEN + 2] = {0};
+	int32_t norder = 0;
 
 	vocab->path = calloc((size_t) n + 1, sizeof(uint16_t));
 	vocab->mid = calloc((size_t) n + 1, 1);
 	vocab->height = calloc((size_t) n + 1, 1);
 	vocab->chars = calloc((size_t) n + 1, 1);
-	vocab->token_chars = calloc((size_t) vocab->size, 1);
+	vocab->order_chars = calloc((size_t) vocab->size, 1);
 	vocab->token_kinds = calloc((size_t) vocab->size, sizeof(uint16_t));
-	vocab->sets = calloc(VOCAB_SETS, sizeof(TokenSet));
 	vocab->scratch = malloc((size_t) vocab->words * sizeof(uint64_t));
+	vocab->has[0] = calloc((size_t) vocab->words * (KINDS + ROOMS + 2), sizeof(uint64_t));
 	if (vocab->path == NULL || vocab->mid == NULL || vocab->height == NULL || vocab->chars == NULL ||
-		vocab->token_chars == NULL || vocab->token_kinds == NULL || vocab->sets == NULL ||
+		vocab->order_chars == NULL || vocab->token_kinds == NULL || vocab->has[0] == NULL ||
 		vocab->scratch == NULL)
 		return false;
+	for (int k = 1; k < KINDS; k++)
+		vocab->has[k] = vocab->has[0] + (size_t) k * (size_t) vocab->words;
+	for (int room = 0; room <= ROOMS + 1; room++)
+		vocab->upto[room] = vocab->has[0] + (size_t) (KINDS + room) * (size_t) vocab->words;
 	for (int32_t i = 0; i < n; i++)
 	{
 		int32_t depth = nodes[i].depth;
@@ -152,8 +158,13 @@ mark_text(Dsv3TokenTable *vocab)
 		for (int32_t t = nodes[i].token; t >= 0; t = vocab->same[t])
 		{
 			vocab->token_kinds[t] = vocab->path[i];
-			vocab->token_chars[t] = vocab->chars[i];
+			vocab->order_chars[norder++] = vocab->chars[i];
 			vocab->nlongs += vocab->chars[i] > ROOMS;
+			for (int k = 0; k < KINDS; k++)
+				if ((vocab->path[i] >> k & 1) != 0)
+					vocab->has[k][t >> 6] |= UINT64_C(1) << (t & 63);
+			for (int room = vocab->chars[i] > ROOMS ? ROOMS + 1 : vocab->chars[i]; room <= ROOMS + 1; room++)
+				vocab->upto[room][t >> 6] |= UINT64_C(1) << (t & 63);
 		}
 		for (int32_t d = depth - 1; d > 0 && vocab->height[parents[d]] < depth - d; d--)
 			vocab->height[parents[d]] = (uint8_t) (depth - d);
@@ -173,30 +184,33 @@ mark_text(Dsv3TokenTable *vocab)
 	if (vocab->longs == NULL)
 		return false;
 	vocab->nlongs = 0;
-	for (int32_t t = 0; t < vocab->size; t++)
-		if (vocab->token_chars[t] > ROOMS)
-			vocab->longs[vocab->nlongs++] = t;
+	for (int32_t k = 0; k < norder; k++)
+		if (vocab->order_chars[k] > ROOMS)
+			vocab->longs[vocab->nlongs++] = vocab->all.order[k];
 	return true;
 }
 
-const uint64_t *
-dsv3_vocab_kinds(Dsv3TokenTable *vocab, uint16_t kinds, int32_t room)
+void
+dsv3_vocab_or_kinds(const Dsv3TokenTable *vocab, uint64_t *words, uint16_t kinds, int32_t room)
 {
-	TokenSet *set = vocab->sets;
+	const uint64_t *others[KINDS];
+	int n = 0;
 
-	for (; set < vocab->sets + vocab->nsets; set++)
-		if (set->kinds == kinds && set->room == room)
-			return set->bits;
-	if (vocab->nsets == VOCAB_SETS || (set->bits = calloc((size_t) vocab->words, sizeof(uint64_t))) == NULL)
-		return NULL;
-	set->kinds = kinds;
-	set->room = (int16_t) room;
-	vocab->nsets++;
-	for (int32_t t = 0; t < vocab->size; t++)
-		if (vocab->token_kinds[t] != 0 && (vocab->token_kinds[t] & ~kinds) == 0 &&
-			(room < 0 || vocab->token_chars[t] <= room))
-			set->bits[t >> 6] |= UINT64_C(1) << (t & 63);
-	return set->bits;
+	for (int k = 0; k < KINDS; k++)
+		if ((kinds >> k & 1) == 0)
+			others[n++] = vocab->has[k];
+	/* Some words at a time, so that they stay in registers and the nearest cache. */
+	for (int32_t from = 0; from < vocab->words; from += 64)
+	{
+		int32_t to = from + 64 < vocab->words ? from + 64 : vocab->words;
+		uint64_t out[64] = {0};
+
+		for (int k = 0; k < n; k++)
+			for (int32_t w = from; w < to; w++)
+				out[w - from] |= others[k][w];
+		for (int32_t w = from; w < to; w++)
+			words[w] |= vocab->upto[room][w] & ~out[w - from];
+	}
 }
 
 /* Where a token's first unescaped quote stands, seen from between two characters; -1: none. */
@@ -399,15 +413,13 @@ dsv3_token_table_free(Dsv3TokenTable *vocab)
 	free_trie(&vocab->all);
 	free_trie(&vocab->quoted);
 	free_trie(&vocab->tail_trie);
-	for (int32_t i = 0; i < vocab->nsets; i++)
-		free(vocab->sets[i].bits);
-	free(vocab->sets);
 	free(vocab->path);
 	free(vocab->mid);
 	free(vocab->height);
 	free(vocab->chars);
-	free(vocab->token_chars);
+	free(vocab->order_chars);
 	free(vocab->token_kinds);
+	free(vocab->has[0]);
 	free(vocab->longs);
 	free(vocab->scratch);
 	free(vocab->tails);

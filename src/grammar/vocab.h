@@ -14,8 +14,8 @@
 #include "grammar/lex.h"
 
 #define VOCAB_MAX_TOKEN 250 /* longer tokens are never allowed */
-#define VOCAB_SETS      256 /* that many sets of tokens are kept */
 #define ROOMS           16  /* few tokens have more characters */
+#define KINDS           16
 
 typedef struct VocabNode
 {
@@ -32,7 +32,8 @@ typedef struct VocabTrie
 	VocabNode *nodes;
 	int32_t n;
 	int32_t first[256]; /* the node of each first byte, or n */
-	int32_t *order;     /* the nodes' tokens in their order, so that a subtree's are [first, first of skip) */
+	int32_t
+		*order; /* all tokens in the order of their nodes, so that a subtree's are [first, first of skip) */
 } VocabTrie;
 
 /* What may follow a string's closing quote inside a token: the distinct tails, as a trie of their own. */
@@ -42,14 +43,6 @@ typedef struct QuoteToken
 	uint16_t head; /* bytes before the (first unescaped) quote */
 	int16_t tail;  /* index of the tail after the quote */
 } QuoteToken;
-
-/* The tokens that are text of these kinds alone, with at most `room` characters; -1: any number. */
-typedef struct TokenSet
-{
-	uint16_t kinds;
-	int16_t room;
-	uint64_t *bits;
-} TokenSet;
 
 struct Dsv3TokenTable
 {
@@ -62,15 +55,15 @@ struct Dsv3TokenTable
 	int32_t *same;    /* [size] the next token with the same bytes, or -1 */
 	VocabTrie all;
 	/* Of the nodes of `all`, read as text from between two characters: */
-	uint16_t *path;  /* kinds of the characters up to and with the node */
-	uint8_t *height; /* bytes of the longest way down from it */
-	uint8_t *mid;    /* the place in a character after it, or TEXT_INVALID */
-	uint8_t *chars;  /* characters begun up to it, and on the way to a token: */
-	uint8_t *token_chars;
+	uint16_t *path;       /* kinds of the characters up to and with the node */
+	uint8_t *height;      /* bytes of the longest way down from it */
+	uint8_t *mid;         /* the place in a character after it, or TEXT_INVALID */
+	uint8_t *chars;       /* characters begun up to it, and on the way to a token: */
+	uint8_t *order_chars; /* [tokens of all.order] */
 	uint16_t *token_kinds;
-	TokenSet *sets; /* masks of tokens by kinds and number of characters */
-	int32_t nsets;
-	int32_t *longs; /* tokens of more than ROOMS characters */
+	uint64_t *has[KINDS];      /* masks: the tokens that have a character of a kind */
+	uint64_t *upto[ROOMS + 2]; /* the tokens of at most so many characters; the last one: of any number */
+	int32_t *longs;            /* tokens of more than ROOMS characters */
 	int32_t nlongs;
 	uint64_t *scratch; /* [words] */
 	VocabTrie quoted;  /* tokens with a quote in them */
@@ -90,8 +83,8 @@ struct Dsv3TokenTable
 	int32_t longest;
 };
 
-/* The set's bits, or NULL when as many as are kept have been made. Under the lock. */
-extern const uint64_t *dsv3_vocab_kinds(Dsv3TokenTable *vocab, uint16_t kinds, int32_t room);
+/* Add to `words` the tokens of these kinds alone with at most `room` characters; ROOMS + 1: any number. */
+extern void dsv3_vocab_or_kinds(const Dsv3TokenTable *vocab, uint64_t *words, uint16_t kinds, int32_t room);
 
 /* Fewest tokens that spell the text. */
 extern int32_t dsv3_vocab_cost(const Dsv3TokenTable *vocab, const char *text, size_t len);
