@@ -117,7 +117,11 @@ one_walk(Walk *w, const char *path, Dsv3Grammar *grammar, long index)
 		{
 			int32_t slow;
 
-			dsv3_matcher_mask_slow(m, w->other, &slow, &err);
+			if (!dsv3_matcher_mask_slow(m, w->other, &slow, &err))
+			{
+				fail(w, path, err.message, &text);
+				break;
+			}
 			if (slow != count || memcmp(w->mask, w->other, (size_t) w->words * 8) != 0)
 			{
 				int32_t t = 0;

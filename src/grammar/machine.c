@@ -976,4 +976,5 @@ dsv3_machine_reset(Dsv3Grammar *g)
 		}
 		g->start = dsv3_machine_config(g, out.items, out.n, 1, 0);
 	}
+	g->sound = true;
 }

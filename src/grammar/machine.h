@@ -108,6 +108,7 @@ struct Dsv3Grammar
 	uint32_t old_step_at;
 	uint32_t nsteps;
 	int32_t config_cap;
+	bool sound;         /* the caches are whole; not after a jump out */
 	int32_t generation; /* counts how often the caches were emptied */
 	int32_t start;
 	int32_t max_rise; /* one token moves the end away by no more tokens than this */

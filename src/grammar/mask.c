@@ -26,6 +26,9 @@ struct MaskEntry
 	uint64_t *bits;
 	int32_t *list;
 	uint64_t *tails; /* which tails after a quote are allowed from this config */
+	/* Tokens to the end of the answer after the dearest that may follow, plus one; 0: not known. */
+	int32_t worst;      /* of the tokens */
+	int32_t worst_tail; /* of the tails */
 };
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -609,20 +612,77 @@ dsv3_mask_compute(Dsv3Grammar *g, int32_t id, uint64_t *words)
 	return count;
 }
 
-int32_t
-dsv3_mask_reference(Dsv3Grammar *g, int32_t config, uint64_t *words)
+bool
+dsv3_mask_takes(Dsv3Grammar *g, int32_t config, int32_t token)
 {
-	const Dsv3TokenTable *vocab = g->vocab;
+	uint32_t len = g->vocab->offset[token + 1] - g->vocab->offset[token];
 
-	memset(words, 0, (size_t) vocab->words * sizeof(uint64_t));
-	for (int32_t t = 0; t < vocab->size; t++)
-		if (vocab->offset[t + 1] > vocab->offset[t] &&
-			vocab->offset[t + 1] - vocab->offset[t] <= VOCAB_MAX_TOKEN && takes_token(g, config, t))
-			set_bit(words, t);
-	return dsv3_mask_count(words, vocab->words);
+	return len > 0 && len <= VOCAB_MAX_TOKEN && takes_token(g, config, token);
 }
 
 /* ---- budget ---- */
+
+/* The most tokens to the end after any tail of a token that the machine takes from the config, or after none. */
+static int32_t
+worst_tail(Dsv3Grammar *g, int32_t config)
+{
+	const VocabTrie *trie = &g->vocab->tail_trie;
+	MaskEntry *e = entry_of(g, config);
+	int32_t states[VOCAB_MAX_TOKEN + 2];
+	int32_t worst;
+
+	if (e->worst_tail > 0)
+		return e->worst_tail - 1;
+	worst = dsv3_machine_cost(g, config);
+	states[0] = config;
+	for (int32_t i = 0; i < trie->n;)
+	{
+		const VocabNode *node = &trie->nodes[i];
+		int32_t s = dsv3_machine_step(g, states[node->depth - 1], node->byte);
+
+		if (s < 0)
+		{
+			i = node->skip;
+			continue;
+		}
+		states[node->depth] = s;
+		if (node->token >= 0 && dsv3_machine_cost(g, s) > worst)
+			worst = dsv3_machine_cost(g, s);
+		i++;
+	}
+	e->worst_tail = worst + 1;
+	return worst;
+}
+
+/* Does every token that may follow leave an end within `limit` tokens? true: yes. Strings are told without trying tokens. */
+static bool
+all_fit(Dsv3Grammar *g, int32_t id, int32_t limit)
+{
+	const Config *config = &g->configs[id];
+	const MaskEntry *e = config->mask;
+
+	if (e != NULL && e->worst > 0)
+		return e->worst - 1 <= limit;
+	if (config->rec != 0 || config->nitems == 0)
+		return false;
+	for (int32_t i = 0; i < g->configs[id].nitems; i++)
+	{
+		const Item *item = &g->configs[id].items[i];
+		const Alt *alt;
+		int64_t inside;
+
+		if (item->phase != PH_STR)
+			return false;
+		/* Inside, no state is farther from the quote than this (dsv3_string_cost); past the quote the parent goes on. */
+		alt = g->alts[item->alt];
+		inside = (int64_t) dsv3_machine_cost(g, item->parent) + alt->lex->maxdist + 1;
+		if (alt->smin > item->b)
+			inside += (int64_t) (alt->smin - item->b) * 6 + 5;
+		if (inside > limit || worst_tail(g, item->parent) > limit)
+			return false;
+	}
+	return true;
+}
 
 int32_t
 dsv3_mask_budget(Dsv3Grammar *g, int32_t id, int32_t left, uint64_t *words, bool *narrowed)
@@ -632,12 +692,13 @@ dsv3_mask_budget(Dsv3Grammar *g, int32_t id, int32_t left, uint64_t *words, bool
 	int32_t states[VOCAB_MAX_TOKEN + 2];
 	int32_t count = dsv3_mask_compute(g, id, words);
 	int32_t best = COST_INF;
+	int32_t worst = 0;
 	int32_t dropped = 0;
 	/* A token moves the end away by a bounded amount; far from the limit nothing has to be looked at. */
 	int32_t cost = dsv3_machine_cost(g, id);
 
 	*narrowed = false;
-	if (left - cost > g->max_rise)
+	if (left - cost > g->max_rise || all_fit(g, id, left - 1))
 		return count;
 	for (int round = 0; round < 2; round++)
 	{
@@ -663,6 +724,8 @@ dsv3_mask_budget(Dsv3Grammar *g, int32_t id, int32_t left, uint64_t *words, bool
 
 				if (after < best)
 					best = after;
+				if (after > worst)
+					worst = after;
 				for (int32_t t = nodes[i].token; t >= 0; t = vocab->same[t])
 					if (after <= limit)
 					{
@@ -679,5 +742,6 @@ dsv3_mask_budget(Dsv3Grammar *g, int32_t id, int32_t left, uint64_t *words, bool
 			break;
 	}
 	*narrowed = dropped > 0;
+	entry_of(g, id)->worst = worst + 1;
 	return count;
 }

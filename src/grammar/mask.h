@@ -13,8 +13,8 @@ extern int32_t dsv3_mask_compute(Dsv3Grammar *g, int32_t id, uint64_t *words);
 /* Like it, but only tokens after which the answer can be finished within `left` tokens. *narrowed: some were dropped. */
 extern int32_t dsv3_mask_budget(Dsv3Grammar *g, int32_t id, int32_t left, uint64_t *words, bool *narrowed);
 
-/* Every token by itself, without any table: what dsv3_mask_compute must equal. */
-extern int32_t dsv3_mask_reference(Dsv3Grammar *g, int32_t config, uint64_t *words);
+/* Is this token among them? By its bytes, without any table: what dsv3_mask_compute must agree with. */
+extern bool dsv3_mask_takes(Dsv3Grammar *g, int32_t config, int32_t token);
 
 extern int32_t dsv3_mask_count(const uint64_t *words, int32_t n);
 

@@ -60,55 +60,42 @@ catch_up(Dsv3Matcher *m)
 	m->generation = g->generation;
 }
 
-/* One try at the work; 0, or why it jumped out. */
+/* One try at the work; 0, or why it jumped out: then the caches are full, or broken off in the middle of something. */
 static int
 attempt(Dsv3Matcher *m, void (*work)(Dsv3Matcher *m, void *arg), void *arg)
 {
-	int reason = setjmp(m->grammar->out);
+	Dsv3Grammar *g = m->grammar;
+	int reason = setjmp(g->out);
 
 	if (reason == 0)
 	{
+		if (!g->sound)
+			dsv3_machine_reset(g);
 		catch_up(m);
 		work(m, arg);
+		return 0;
 	}
+	g->sound = false;
+	if (g->vocab_held)
+		pthread_mutex_unlock(&g->vocab->lock);
+	g->vocab_held = false;
 	return reason;
 }
 
-static bool
-empty_caches(Dsv3Grammar *g)
-{
-	if (setjmp(g->out) != 0)
-		return false;
-	dsv3_machine_reset(g);
-	return true;
-}
-
 /*
- * Run `work` with the lock held, the jump set and the matcher up to date. False on memory: then nothing has changed.
+ * Run `work` with the lock held, the jump set and the matcher up to date, a second time with empty caches when they were full.
+ * False on memory: then nothing has changed.
  */
 static bool
 locked(Dsv3Matcher *m, void (*work)(Dsv3Matcher *m, void *arg), void *arg)
 {
 	Dsv3Grammar *g = m->grammar;
-	int reason;
+	bool ok;
 
 	pthread_mutex_lock(&g->lock);
-	reason = attempt(m, work, arg);
-	if (reason != 0)
-	{
-		if (g->vocab_held)
-			pthread_mutex_unlock(&g->vocab->lock);
-		g->vocab_held = false;
-		/* Full, or broken off in the middle of something: begin with empty caches, and once more. */
-		if (empty_caches(g))
-			reason = attempt(m, work, arg);
-		if (reason != 0 && g->vocab_held)
-			pthread_mutex_unlock(&g->vocab->lock);
-		if (reason != 0)
-			g->vocab_held = false;
-	}
+	ok = attempt(m, work, arg) == 0 || attempt(m, work, arg) == 0;
 	pthread_mutex_unlock(&g->lock);
-	return reason == 0;
+	return ok;
 }
 
 Dsv3Matcher *
@@ -297,6 +284,7 @@ typedef struct MaskArg
 	bool narrowed;
 	bool impossible;
 	int32_t need;
+	int32_t next; /* token to try */
 } MaskArg;
 
 static void
@@ -337,7 +325,7 @@ bool
 dsv3_matcher_mask(Dsv3Matcher *m, int32_t remaining, uint64_t *words, int32_t *count, bool *narrowed,
 				  Dsv3Error *err)
 {
-	MaskArg a = {remaining, words, 0, false, false, 0};
+	MaskArg a = {.remaining = remaining, .words = words};
 
 	if (!locked(m, do_mask, &a))
 		return out_of_memory(err);
@@ -360,22 +348,25 @@ do_mask_slow(Dsv3Matcher *m, void *arg)
 	MaskArg *a = arg;
 	Dsv3Grammar *g = m->grammar;
 
-	a->count = dsv3_mask_reference(g, m->config, a->words);
+	for (; a->next < g->vocab->size; a->next++)
+		if (dsv3_mask_takes(g, m->config, a->next))
+			a->words[a->next >> 6] |= UINT64_C(1) << (a->next & 63);
 	if (dsv3_machine_complete(g, m->config) && g->vocab->eos >= 0)
-	{
 		a->words[g->vocab->eos >> 6] |= UINT64_C(1) << (g->vocab->eos & 63);
-		a->count++;
-	}
 }
 
 bool
 dsv3_matcher_mask_slow(Dsv3Matcher *m, uint64_t *words, int32_t *count, Dsv3Error *err)
 {
-	MaskArg a = {-1, words, 0, false, false, 0};
+	MaskArg a = {.words = words};
+	int32_t nwords = m->grammar->vocab->words;
 
-	if (!locked(m, do_mask_slow, &a))
-		return out_of_memory(err);
-	*count = a.count;
+	memset(words, 0, (size_t) nwords * sizeof(uint64_t));
+	/* So many tries can fill the caches more than once; each time it goes on where it was. */
+	for (int32_t from = 0; !locked(m, do_mask_slow, &a); from = a.next)
+		if (a.next == from)
+			return out_of_memory(err);
+	*count = dsv3_mask_count(words, nwords);
 	return true;
 }
 
