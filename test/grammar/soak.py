@@ -26,8 +26,8 @@ PER_SCHEMA = 4
 MODES = ([], ["--compact"], ["--spaced"])
 
 # Where the package differs from the specifications: multipleOf in binary floating point; \s without U+FEFF and with some control
-# characters.
-ODD_SPACE = re.compile("[\ufeff\x85]|\\\\u001[c-f]")
+# characters; a dot that matches other line ends than \n.
+ODD_SPACE = re.compile("[\ufeff\x85\u2028\u2029]|\\\\r|\\\\u001[c-f]")
 
 
 class Validators:
