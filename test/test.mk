@@ -9,7 +9,7 @@ $(ENGINE_BUILD)/unit/%: test/unit/%.c $(ENGINE_LIB)
 
 .PHONY: unit check-unit
 unit: $(UNIT_BIN)
-check-unit: unit tiny-model
+check-unit: unit tiny-model draft-model
 	CMOCKA_MESSAGE_OUTPUT=TAP prove --exec '' $(UNIT_BIN)
 
 # The misbehaving engine that tests of the supervisor run (its modes are listed at its top).

@@ -46,7 +46,7 @@ stage_clang() { $MAKE -j"$jobs" check-clang; }
 stage_lint() { $MAKE -k lint check-tools; }
 stage_models()
 {
-	$MAKE tiny-model text-models || return
+	$MAKE tiny-model draft-model text-models || return
 	$MAKE demo-model || echo "SKIP: no demo model: see above"
 }
 stage_unit() { $MAKE check-unit WERROR=-Werror; }

@@ -6,6 +6,9 @@ bias, shared experts, low-rank queries, YaRN, ChatML turns. The same seed gives 
 
 The text it generates means nothing, but it is made to look like text: output rows of bytes that are no printable
 ASCII are short, so answers are mostly words and now and then a piece of a multi-byte character.
+
+With --drafts the model has a draft layer (MTP), and is made so that it is often right and often wrong: the layers change little of
+what the embedding of the last token says alone, and the draft layer goes by that embedding and nothing else.
 """
 
 import argparse
@@ -134,6 +137,9 @@ def make_config():
     }
 
 
+DRAFTED_GAIN = 0.3     # how much the layers of a model with a draft layer add to the embedding
+
+
 def make_weights(config, vocab, seed):
     """name -> Tensor; matrices BF16 with deviation 1/sqrt(columns), so that activations stay near 1."""
     tensors = {}
@@ -150,15 +156,19 @@ def make_weights(config, vocab, seed):
     def mlp(name, width):
         matrix(name + ".gate_proj.weight", width, hidden)
         matrix(name + ".up_proj.weight", width, hidden)
-        matrix(name + ".down_proj.weight", hidden, width)
+        matrix(name + ".down_proj.weight", hidden, width, gain)
 
+    drafts = config["num_nextn_predict_layers"]
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     nope, rope, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
     latent, rank = config["kv_lora_rank"], config["q_lora_rank"]
     name = "model.embed_tokens.weight"
     add(name, gaussian(tensor_seed(seed, name), (VOCAB, hidden)))
-    for i in range(config["num_hidden_layers"]):
+    for i in range(config["num_hidden_layers"] + drafts):
         layer = "model.layers.%d." % i
+        gain = 1.0
+        if drafts:
+            gain = DRAFTED_GAIN if i < config["num_hidden_layers"] else 0.0
         norm(layer + "input_layernorm.weight", hidden)
         norm(layer + "post_attention_layernorm.weight", hidden)
         attention = layer + "self_attn."
@@ -168,7 +178,7 @@ def make_weights(config, vocab, seed):
         matrix(attention + "kv_a_proj_with_mqa.weight", latent + rope, hidden)
         norm(attention + "kv_a_layernorm.weight", latent)
         matrix(attention + "kv_b_proj.weight", heads * (nope + value), latent)
-        matrix(attention + "o_proj.weight", hidden, heads * value)
+        matrix(attention + "o_proj.weight", hidden, heads * value, gain)
         if i < config["first_k_dense_replace"]:
             mlp(layer + "mlp", config["intermediate_size"])
             continue
@@ -179,6 +189,12 @@ def make_weights(config, vocab, seed):
             mlp(layer + "mlp.experts.%d" % j, config["moe_intermediate_size"])
         mlp(layer + "mlp.shared_experts", config["moe_intermediate_size"] * config["n_shared_experts"])
     norm("model.norm.weight", hidden)
+    if drafts:
+        add(layer + "enorm.weight", np.ones(hidden))
+        add(layer + "hnorm.weight", np.ones(hidden))
+        add(layer + "eh_proj.weight", np.concatenate([np.eye(hidden), np.zeros((hidden, hidden))], axis=1))
+        tensors[layer + "shared_head.norm.weight"] = tensors["model.norm.weight"]
+        tensors[layer + "embed_tokens.weight"] = tensors["model.embed_tokens.weight"]
 
     # An output row's length is how likely its token is: printable text is common, the rest is rare.
     length = np.full((VOCAB, 1), 2.0)
@@ -189,6 +205,8 @@ def make_weights(config, vocab, seed):
     length[vocab["<|endoftext|>"]] = length[vocab["<|im_start|>"]] = 0.1
     name = "lm_head.weight"
     add(name, gaussian(tensor_seed(seed, name), (VOCAB, hidden)) * length / math.sqrt(hidden))
+    if drafts:
+        tensors[layer + "shared_head.head.weight"] = tensors[name]
     return tensors
 
 
@@ -196,8 +214,10 @@ def main():
     parser = argparse.ArgumentParser(description="Write a small random DeepseekV3ForCausalLM checkpoint.")
     parser.add_argument("directory")
     parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--drafts", action="store_true")
     arguments = parser.parse_args()
     config = make_config()
+    config["num_nextn_predict_layers"] = int(arguments.drafts)
     vocab, merges = make_tokenizer()
     added = list(enumerate(SPECIALS))
     with OutputDirectory(arguments.directory) as work:

@@ -4,12 +4,16 @@
 PYTHON ?= /usr/bin/python3
 MODEL_LIB = tools/checkpoint.py tools/bytelevel.py
 
-.PHONY: tiny-model
+.PHONY: tiny-model draft-model
 
 tiny-model: build/tiny-model/config.json ## write the small random model of the tests to build/tiny-model
 build/tiny-model/config.json: tools/tiny_model.py $(MODEL_LIB)
 	@mkdir -p build
 	@$(PYTHON) tools/tiny_model.py build/tiny-model
+draft-model: build/draft-model/config.json ## the same with a draft layer in build/draft-model
+build/draft-model/config.json: tools/tiny_model.py $(MODEL_LIB)
+	@mkdir -p build
+	@$(PYTHON) tools/tiny_model.py --drafts build/draft-model
 
 .PHONY: oracle-checkpoints
 

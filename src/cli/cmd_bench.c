@@ -21,6 +21,7 @@
 #include "cli/memory_read.h"
 #include "cli/options.h"
 #include "cli/schema_tool.h"
+#include "cli/speculative_bench.h"
 #include "kernels/pool.h"
 #include "model/model.h"
 
@@ -37,6 +38,7 @@ typedef struct Arguments
 	bool json;
 	int32_t *batches; /* NULL, or measure so many sequences at one time instead */
 	int n_batches;
+	bool speculative;
 } Arguments;
 
 typedef struct Bench
@@ -67,6 +69,8 @@ print_help(void)
 		"  --rounds N       rounds of three windows (default 7)\n"
 		"  --seconds S      length of a window (default 0.4)\n"
 		"  --batch LIST     measure so many answers at one time instead, as in 1,2,4,8,16,32\n"
+		"  --speculative    only decoding, without and with drafts of the model's draft layer\n"
+		"  --draft-input X  after-norm (default) or before-norm: where that takes the model's state from\n"
 		"  --json           one JSON object instead of text\n" DSV3_CLI_MODEL_OPTIONS_HELP "\n"
 		"Example: dsv3 bench build/demo-model\n");
 }
@@ -268,6 +272,7 @@ dsv3_cmd_bench(int argc, char **argv)
 		{"batch", required_argument, NULL, 'b'},    {"json", no_argument, NULL, 'j'},
 		{"kv-cache", required_argument, NULL, 'k'}, {"weights", required_argument, NULL, 'w'},
 		{"threads", required_argument, NULL, 't'},  {"isa", required_argument, NULL, 's'},
+		{"speculative", no_argument, NULL, 'v'},    {"draft-input", required_argument, NULL, 'n'},
 		{"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
 	};
 	Arguments args = {.prompt = 256, .rounds = 7, .seconds = 0.4};
@@ -315,6 +320,13 @@ dsv3_cmd_bench(int argc, char **argv)
 					return dsv3_cli_usage("bench", "\"%s\" is not a valid list of batch sizes", optarg);
 				}
 				break;
+			case 'v':
+				args.speculative = true;
+				break;
+			case 'n':
+				if (!dsv3_draft_input(optarg, &args.options.draft_before_norm))
+					return dsv3_cli_usage("bench", "unknown draft input \"%s\"", optarg);
+				break;
 			case 'j':
 				args.json = true;
 				break;
@@ -346,7 +358,15 @@ dsv3_cmd_bench(int argc, char **argv)
 		return dsv3_cli_usage("bench", optind >= argc ? "no model directory given"
 													  : "more than one model directory given");
 	args.model = argv[optind];
-	status = args.batches ? bench_batches(&args) : bench_model(&args);
+	if (args.speculative)
+		status = dsv3_speculative_bench(&(Dsv3SpeculativeBench){.model = args.model,
+																.options = args.options,
+																.prompt = args.prompt,
+																.rounds = args.rounds,
+																.seconds = args.seconds,
+																.json = args.json});
+	else
+		status = args.batches ? bench_batches(&args) : bench_model(&args);
 	free(args.batches);
 	return status;
 }

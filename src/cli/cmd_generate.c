@@ -24,6 +24,7 @@ typedef struct Options
 	const char *model;
 	Dsv3Request *request;
 	Dsv3BackendOptions backend;
+	Dsv3SpeculationMode speculation;
 	bool json;
 	bool stream;
 } Options;
@@ -38,6 +39,8 @@ typedef struct Answer
 	Dsv3Finish finish;
 	uint32_t prompt_tokens;
 	uint32_t output_tokens;
+	uint32_t drafted_tokens;
+	uint32_t accepted_tokens;
 	bool ended;
 	bool failed;
 	Dsv3Error error;
@@ -67,6 +70,7 @@ print_help(void)
 		"  --logprobs N             with --json: log-probabilities and N alternatives a token\n"
 		"  --weights MODE           stored (default), f32, bf16, int8 or int4\n"
 		"  --kv-cache TYPE          f32 (default), bf16 or int8: rows of the latent cache\n"
+		"  --speculative MODE       drafts of a model with a draft layer: off (default), auto or on\n"
 		"  --threads N              compute threads (default: one per CPU)\n"
 		"  --isa SET                ref, avx2 or avx512 (default: the best of this CPU)\n"
 		"  --json                   print an object with text, finish_reason, token counts, ids and seconds\n"
@@ -211,6 +215,10 @@ set_option(Options *options, int option, const char *value, const char **wrong, 
 			return dsv3_backend_kv(value, &options->backend.kv, err);
 		case 'w':
 			return dsv3_backend_weights(value, &options->backend.weights, err);
+		case 'D':
+			*wrong = "--speculative must be off, auto or on";
+			options->backend.drafts = strcmp(value, "off") != 0;
+			return dsv3_speculation_mode(value, &options->speculation);
 		case 'T':
 			*wrong = "--threads must be a number";
 			return parse_count(value, (uint32_t *) &options->backend.threads);
@@ -254,6 +262,7 @@ parse_arguments(int argc, char **argv, Options *options)
 										  {"logprobs", required_argument, NULL, 'L'},
 										  {"kv-cache", required_argument, NULL, 'v'},
 										  {"weights", required_argument, NULL, 'w'},
+										  {"speculative", required_argument, NULL, 'D'},
 										  {"threads", required_argument, NULL, 'T'},
 										  {"isa", required_argument, NULL, 'a'},
 										  {"json", no_argument, NULL, 'j'},
@@ -322,6 +331,8 @@ on_event(void *arg, const Dsv3Event *event)
 	answer->finish = event->finish;
 	answer->prompt_tokens = event->prompt_tokens;
 	answer->output_tokens = event->output_tokens;
+	answer->drafted_tokens = event->drafted_tokens;
+	answer->accepted_tokens = event->accepted_tokens;
 	answer->logprobs = event->logprobs_json ? strdup(event->logprobs_json) : NULL;
 }
 
@@ -338,6 +349,11 @@ print_json(const Answer *answer, double seconds)
 					   answer->text.len, "finish_reason", reasons[answer->finish], "prompt_tokens",
 					   (int) answer->prompt_tokens, "output_tokens", (int) answer->output_tokens, "tokens",
 					   ids, "seconds", seconds);
+	if (answer->options->speculation != DSV3_SPECULATION_OFF)
+	{
+		json_object_set_new(object, "drafted_tokens", json_integer(answer->drafted_tokens));
+		json_object_set_new(object, "accepted_tokens", json_integer(answer->accepted_tokens));
+	}
 	if (answer->logprobs)
 		json_object_set_new(object, "logprobs", json_loads(answer->logprobs, 0, NULL));
 	json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -358,7 +374,8 @@ seconds_now(void)
 static bool
 run_request(Dsv3Backend *backend, Dsv3Request *request, Answer *answer)
 {
-	Dsv3SchedulerOptions scheduling = {.max_requests = 1, .emit = on_event, .arg = answer};
+	Dsv3SchedulerOptions scheduling = {
+		.max_requests = 1, .speculation = answer->options->speculation, .emit = on_event, .arg = answer};
 	Dsv3Scheduler *scheduler;
 	bool ok;
 

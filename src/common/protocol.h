@@ -134,8 +134,10 @@ typedef enum Dsv3Field
 	/* DONE: how many times between one step that gave tokens and the next fell into each class of latency.h, as DSV3_LATENCY_CLASSES
 	 * i32. QUEUE_US + PREFILL_US is the time to the first token. */
 	DSV3_FIELD_GAPS = 53,
-	DSV3_FIELD_NARROWED = 52,      /* bool: the token limit kept the answer shorter than the model wanted */
-	DSV3_FIELD_LOGPROBS_JSON = 51, /* text: array, one element per output token */
+	DSV3_FIELD_DRAFTED_TOKENS = 54,  /* u32: tokens that the draft layer guessed at */
+	DSV3_FIELD_ACCEPTED_TOKENS = 55, /* u32: of these, guessed right */
+	DSV3_FIELD_NARROWED = 52,        /* bool: the token limit kept the answer shorter than the model wanted */
+	DSV3_FIELD_LOGPROBS_JSON = 51,   /* text: array, one element per output token */
 
 	/* FAIL */
 	DSV3_FIELD_SQLSTATE = 60, /* text, five characters */
@@ -154,6 +156,8 @@ typedef enum Dsv3Field
 		86, /* text: folder where cached blocks outlive the engine; absent or empty: none */
 	DSV3_FIELD_KV_DISK_BYTES = 87, /* u64: most bytes of it */
 	DSV3_FIELD_KV_TYPE = 88,       /* text: of the cache's rows: f32, bf16, int8 */
+	DSV3_FIELD_SPECULATIVE = 89,   /* text: off, auto, on */
+	DSV3_FIELD_DRAFT_INPUT = 90,   /* text: after-norm, before-norm */
 
 	/* READY and STATS */
 	DSV3_FIELD_MODEL_JSON = 100, /* text: an object with what dsv3_model_info() shows */

@@ -36,6 +36,10 @@ typedef struct Dsv3BackendOps
 	bool (*step)(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
 				 const atomic_bool *abort_flag, Dsv3Error *err);
 
+	/* As dsv3_model_draft; called only when info.drafts. */
+	bool (*draft)(Dsv3Backend *backend, const Dsv3StepSeq *seqs, const int *rows, int n_seqs, float *logits,
+				  Dsv3Error *err);
+
 	/* Ids of plain text, nothing added. */
 	bool (*encode)(Dsv3Backend *backend, const char *text, size_t len, size_t max_tokens, Dsv3Tokens *out,
 				   Dsv3Error *err);
@@ -82,6 +86,8 @@ typedef struct Dsv3BackendOptions
 	Dsv3KvType kv;
 	int threads;
 	const char *isa;
+	bool drafts; /* load the draft layer, if there is one; the next as in Dsv3ModelOptions */
+	bool draft_before_norm;
 } Dsv3BackendOptions;
 
 /* Open by path: "test:..." is the built-in test model, everything else a model directory. */

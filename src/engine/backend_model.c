@@ -68,6 +68,15 @@ model_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *log
 }
 
 static bool
+model_draft(Dsv3Backend *backend, const Dsv3StepSeq *seqs, const int *rows, int n_seqs, float *logits,
+			Dsv3Error *err)
+{
+	ModelBackend *m = (ModelBackend *) backend;
+
+	return dsv3_model_draft(m->model, m->kv, seqs, rows, n_seqs, logits, err);
+}
+
+static bool
 model_encode(Dsv3Backend *backend, const char *text, size_t len, size_t max_tokens, Dsv3Tokens *out,
 			 Dsv3Error *err)
 {
@@ -139,6 +148,7 @@ static const Dsv3BackendOps model_ops = {
 	.kv_block = model_kv_block,
 	.touch = model_touch,
 	.step = model_step,
+	.draft = model_draft,
 	.encode = model_encode,
 	.raw = model_raw,
 	.render = model_render,
@@ -181,8 +191,12 @@ Dsv3Backend *
 dsv3_backend_model_open(const char *path, const Dsv3BackendOptions *options, Dsv3Error *err)
 {
 	ModelBackend *m = calloc(1, sizeof(*m));
-	Dsv3ModelOptions model_options = {
-		.weights = options->weights, .kv = options->kv, .threads = options->threads, .isa = options->isa};
+	Dsv3ModelOptions model_options = {.weights = options->weights,
+									  .kv = options->kv,
+									  .threads = options->threads,
+									  .isa = options->isa,
+									  .drafts = options->drafts,
+									  .draft_before_norm = options->draft_before_norm};
 
 	if (m == NULL)
 	{

@@ -31,7 +31,7 @@
  * Options follow the colon, comma-separated: context=N (positions, 4096), delay_ms=N (every step), token_us=N (every token of
  * a step), open_ms=N (opening), open_error=TEXT (opening fails with it), think=0|1|2 (what "auto" means; 2: it is the model's to
  * open the thinking part), template=none (raw
- * prompts only), kv_position_bytes=N (64, 4 at least), garble=0|1 (the decoder turns "}" and digits into "?": what a defect below the
+ * prompts only), drafts=N (it drafts, and of N drafts that follow each other one is wrong), kv_position_bytes=N (64, 4 at least), garble=0|1 (the decoder turns "}" and digits into "?": what a defect below the
  * grammar looks like), wobble=0|1 (logits depend on how many sequences share the step, in their last digits: what a sum whose order
  * depends on the batch looks like).
  */
@@ -74,6 +74,7 @@ typedef struct TestBackend
 	long think;
 	long kv_position_bytes;
 	long garble;
+	long drafts;
 	long wobble;
 	bool no_template;
 	char open_error[256];
@@ -380,6 +381,51 @@ take_time(const TestBackend *test, long tokens, const atomic_bool *abort_flag)
 	return !(abort_flag && atomic_load(abort_flag));
 }
 
+/* Give the wanted parts of a row of logits; returns where the next whole row goes. */
+static float *
+give_row(const float row[T_ROWS], const Dsv3Picked *picked, float *logits)
+{
+	if (picked == NULL || picked->n == 0)
+	{
+		memcpy(logits, row, T_ROWS * sizeof(float));
+		return logits + T_ROWS;
+	}
+	for (int i = 0; i < picked->n; i++)
+		picked->logits[i] = row[picked->ids[i]];
+	return logits;
+}
+
+/* The scores that a step will have for the same token; in a wrong draft the likeliest one is out. */
+static bool
+test_draft(Dsv3Backend *backend, const Dsv3StepSeq *seqs, const int *rows, int n_seqs, float *logits,
+		   Dsv3Error *err)
+{
+	TestBackend *test = (TestBackend *) backend;
+
+	for (int i = 0; i < n_seqs; i++)
+	{
+		const Dsv3StepSeq *seq = &seqs[i];
+		float row[T_ROWS];
+		int best = 0;
+
+		if (!check_seq(test, seq, err))
+			return false;
+		if (rows[i] < 0 || seq->n_tokens != 1 || seq->position < 1)
+			return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "draft of %d tokens at position %d",
+							  seq->n_tokens, seq->position);
+		for (int p = 0; p < seq->position; p++)
+			test->history[p] = *row_of(test, seq, p) - 1;
+		test->history[seq->position] = seq->tokens[0];
+		fill_logits(test->history, seq->position + 1, row);
+		for (int id = 1; id < T_COUNT; id++)
+			best = row[id] > row[best] ? id : best;
+		if (seq->position % test->drafts == 0)
+			row[best] = -30;
+		logits = give_row(row, seq->picked, logits);
+	}
+	return true;
+}
+
 static bool
 test_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logits,
 		  const atomic_bool *abort_flag, Dsv3Error *err)
@@ -419,14 +465,7 @@ test_step(Dsv3Backend *backend, const Dsv3StepSeq *seqs, int n_seqs, float *logi
 			fill_logits(test->history, p + 1, row);
 			if (test->wobble)
 				row['a'] += 1e-6f * (float) n_seqs;
-			if (picked && picked->n > 0)
-			{
-				for (int id = 0; id < picked->n; id++)
-					picked->logits[id] = row[picked->ids[id]];
-				continue;
-			}
-			memcpy(logits, row, sizeof(row));
-			logits += T_ROWS;
+			logits = give_row(row, picked, logits);
 		}
 	}
 	return true;
@@ -686,6 +725,7 @@ static const Dsv3BackendOps test_ops = {
 	.kv_block = test_kv_block,
 	.touch = test_touch,
 	.step = test_step,
+	.draft = test_draft,
 	.encode = test_encode,
 	.raw = test_raw,
 	.render = test_render,
@@ -715,6 +755,7 @@ set_option(TestBackend *test, const char *name, const char *value, Dsv3Error *er
 		{"open_ms", &test->open_ms, 0, 3600000},
 		{"think", &test->think, 0, 2},
 		{"garble", &test->garble, 0, 1},
+		{"drafts", &test->drafts, 1, 1000},
 		{"wobble", &test->wobble, 0, 1},
 		{"kv_position_bytes", &test->kv_position_bytes, 4, 1 << 24},
 	};
@@ -782,6 +823,7 @@ fill_info(TestBackend *test)
 	info->n_layers = 1;
 	info->max_positions = (int) test->context;
 	info->threads = 1;
+	info->drafts = test->drafts > 0;
 	info->kv_bytes_per_position = test->kv_position_bytes;
 	info->eos_ids[0] = T_EOS;
 	info->n_eos = 1;

@@ -221,6 +221,19 @@ use_grammar(Dsv3GrammarStore *store, Dsv3Backend *backend, const Dsv3Request *re
 	return found; /* NOLINT(clang-analyzer-unix.Malloc): trim frees nothing that has a user */
 }
 
+static size_t
+mask_words(const Dsv3Constraint *constraint)
+{
+	return ((size_t) constraint->n_ids + 63) / 64;
+}
+
+/* The mask of a row, until a later one is planned; the first row's stays. */
+static uint64_t *
+mask_of(const Dsv3Constraint *constraint, int row)
+{
+	return constraint->allowed + (row > 0 ? mask_words(constraint) : 0);
+}
+
 /* The memory of plans: a list of ids and logits for each row. */
 static bool
 allocate_plan(Dsv3Constraint *constraint, Dsv3Error *err)
@@ -233,7 +246,7 @@ allocate_plan(Dsv3Constraint *constraint, Dsv3Error *err)
 	constraint->picked = calloc(rows, sizeof(*constraint->picked));
 	constraint->drafts = calloc(DSV3_MOST_DRAFTS, sizeof(*constraint->drafts));
 	constraint->row_narrowed = calloc(rows, sizeof(*constraint->row_narrowed));
-	constraint->allowed = calloc(((size_t) constraint->n_ids + 63) / 64, sizeof(uint64_t));
+	constraint->allowed = calloc(2 * mask_words(constraint), sizeof(uint64_t));
 	if (ids == NULL || logits == NULL || constraint->picked == NULL || constraint->drafts == NULL ||
 		constraint->row_narrowed == NULL || constraint->allowed == NULL)
 	{
@@ -293,14 +306,14 @@ dsv3_constraint_close(Dsv3Constraint *constraint)
 	free(constraint);
 }
 
-/* The ids of the mask, in order. */
+/* The ids of a mask, in order. */
 static void
-list_allowed(const Dsv3Constraint *constraint, int32_t *ids)
+list_allowed(const uint64_t *allowed, size_t n_words, int32_t *ids)
 {
-	for (int word = 0; word < (constraint->n_ids + 63) / 64; word++)
+	for (size_t word = 0; word < n_words; word++)
 	{
-		for (uint64_t bits = constraint->allowed[word]; bits != 0; bits &= bits - 1)
-			*ids++ = word * 64 + __builtin_ctzll(bits);
+		for (uint64_t bits = allowed[word]; bits != 0; bits &= bits - 1)
+			*ids++ = (int32_t) (word * 64) + __builtin_ctzll(bits);
 	}
 }
 
@@ -311,7 +324,7 @@ plan_row(Dsv3Constraint *constraint, int row, size_t remaining, bool whole, int3
 	Dsv3Picked *picked = &constraint->picked[row];
 	int32_t budget = remaining > INT32_MAX ? INT32_MAX : (int32_t) remaining;
 
-	if (!dsv3_matcher_mask(constraint->matcher, budget, constraint->allowed, count,
+	if (!dsv3_matcher_mask(constraint->matcher, budget, mask_of(constraint, row), count,
 						   &constraint->row_narrowed[row], err))
 		return false;
 	if (*count == 0)
@@ -322,7 +335,7 @@ plan_row(Dsv3Constraint *constraint, int row, size_t remaining, bool whole, int3
 	}
 	picked->n = whole || *count > constraint->most_listed ? 0 : *count;
 	if (picked->n > 0)
-		list_allowed(constraint, (int32_t *) (uintptr_t) picked->ids);
+		list_allowed(mask_of(constraint, row), mask_words(constraint), (int32_t *) (uintptr_t) picked->ids);
 	return true;
 }
 
@@ -351,6 +364,31 @@ spell_forced(Dsv3Constraint *constraint, Dsv3Backend *backend, int32_t *ids)
 	return n;
 }
 
+/*
+ * Put a draft behind plan row `row` and plan the row of its own, of which *count tokens are allowed. False when the grammar does not
+ * have it, or nothing of the answer would come behind it, or the row cannot be planned, which is left to a step of its own; then
+ * everything is as before.
+ */
+static bool
+add_draft(Dsv3Constraint *constraint, Dsv3Backend *backend, int row, int32_t draft, size_t remaining,
+		  bool whole, int32_t *count)
+{
+	Dsv3Error failure;
+
+	if (draft < 0 || !(mask_of(constraint, row)[draft / 64] >> (draft % 64) & 1) ||
+		draft == dsv3_token_table_eos(backend->grammars->table) ||
+		!dsv3_matcher_accept(constraint->matcher, draft, &failure))
+		return false;
+	if (dsv3_matcher_must_stop(constraint->matcher) ||
+		!plan_row(constraint, row + 1, remaining - (size_t) row - 1, whole, count, &failure))
+	{
+		dsv3_matcher_rollback(constraint->matcher, 1);
+		return false;
+	}
+	constraint->drafts[row] = draft;
+	return true;
+}
+
 bool
 dsv3_constraint_plan(Dsv3Constraint *constraint, Dsv3Backend *backend, size_t remaining, bool whole,
 					 Dsv3Error *err)
@@ -359,7 +397,6 @@ dsv3_constraint_plan(Dsv3Constraint *constraint, Dsv3Backend *backend, size_t re
 	int n_spelling = 0;
 	int32_t count = 0;
 	int row = 0;
-	Dsv3Error failure;
 
 	constraint->n_drafts = constraint->row = 0;
 	if (!plan_row(constraint, 0, remaining, whole, &count, err))
@@ -370,40 +407,52 @@ dsv3_constraint_plan(Dsv3Constraint *constraint, Dsv3Backend *backend, size_t re
 	{
 		int32_t draft = count == 1 ? constraint->picked[row].ids[0] : row < n_spelling ? spelling[row] : -1;
 
-		if (draft < 0 || !(constraint->allowed[draft / 64] >> (draft % 64) & 1) ||
-			draft == dsv3_token_table_eos(backend->grammars->table) ||
-			!dsv3_matcher_accept(constraint->matcher, draft, &failure))
+		if (!add_draft(constraint, backend, row, draft, remaining, false, &count))
 			break;
-		constraint->drafts[row++] = draft;
-		/* At its end the answer has no row, and a row that cannot be planned is left to a step of its own. */
-		if (dsv3_matcher_must_stop(constraint->matcher) ||
-			!plan_row(constraint, row, remaining - (size_t) row, false, &count, &failure))
-		{
-			dsv3_matcher_rollback(constraint->matcher, 1);
-			row--;
-			break;
-		}
+		row++;
 	}
 	dsv3_matcher_rollback(constraint->matcher, row);
 	constraint->n_drafts = row;
 	return true;
 }
 
+/* Sample from a row of the plan. */
+static bool
+pick_row(Dsv3Constraint *constraint, int row, Dsv3Sampler *sampler, const Dsv3Sampling *sampling,
+		 const Dsv3SeenIds *seen, const float *logits, uint64_t index, int32_t *id, Dsv3Error *err)
+{
+	const Dsv3Picked *picked = &constraint->picked[row];
+
+	return picked->n > 0
+			   ? dsv3_sampler_pick_listed(sampler, sampling, seen, picked->ids, picked->logits, picked->n,
+										  index, id, err)
+			   : dsv3_sampler_pick(sampler, sampling, seen, logits, mask_of(constraint, row), index, id, err);
+}
+
 bool
 dsv3_constraint_pick(Dsv3Constraint *constraint, Dsv3Sampler *sampler, const Dsv3Sampling *sampling,
 					 const Dsv3SeenIds *seen, const float *logits, uint64_t index, int32_t *id,
-					 bool *expected, Dsv3Error *err)
+					 Dsv3Error *err)
 {
 	int row = constraint->row++;
-	const Dsv3Picked *picked = &constraint->picked[row];
 
 	constraint->narrowed = constraint->narrowed || constraint->row_narrowed[row];
-	if (picked->n > 0
-			? !dsv3_sampler_pick_listed(sampler, sampling, seen, picked->ids, picked->logits, picked->n,
-										index, id, err)
-			: !dsv3_sampler_pick(sampler, sampling, seen, logits, constraint->allowed, index, id, err))
+	return pick_row(constraint, row, sampler, sampling, seen, logits, index, id, err);
+}
+
+bool
+dsv3_constraint_guess(Dsv3Constraint *constraint, Dsv3Backend *backend, Dsv3Sampler *sampler,
+					  const Dsv3Sampling *sampling, const Dsv3SeenIds *seen, const float *logits,
+					  uint64_t index, size_t remaining, bool whole)
+{
+	int32_t count, id;
+	Dsv3Error failure;
+
+	if (!pick_row(constraint, 0, sampler, sampling, seen, logits, index, &id, &failure) ||
+		!add_draft(constraint, backend, 0, id, remaining, whole, &count))
 		return false;
-	*expected = row < constraint->n_drafts && *id == constraint->drafts[row];
+	dsv3_matcher_rollback(constraint->matcher, 1);
+	constraint->n_drafts = 1;
 	return true;
 }
 

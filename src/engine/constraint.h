@@ -29,8 +29,8 @@ typedef struct Dsv3Constraint
 	Dsv3Matcher *matcher;
 	int n_ids;
 
-	/* The plan, in the order of its rows. Only the last row can be one without a list; `allowed` is its mask, a bit for each id
-	 * below n_ids. */
+	/* The plan, in the order of its rows. Only the first and the last row can be without a list; `allowed` is their masks one behind
+	 * the other, a bit for each id below n_ids. */
 	Dsv3Picked *picked; /* [DSV3_MOST_DRAFTS + 1]; n 0: too many to list */
 	int32_t *drafts;    /* [DSV3_MOST_DRAFTS], behind each row but the last */
 	bool *row_narrowed; /* [DSV3_MOST_DRAFTS + 1] */
@@ -54,11 +54,16 @@ extern void dsv3_constraint_close(Dsv3Constraint *constraint);
 extern bool dsv3_constraint_plan(Dsv3Constraint *constraint, Dsv3Backend *backend, size_t remaining,
 								 bool whole, Dsv3Error *err);
 
-/* Sample the next token from the plan's next row; logits are the row's when it has no list. *expected: it is the draft that
- * stands behind the row, and the row after it may be used. */
+/* Sample the next token from the plan's next row; logits are the row's when it has no list. */
 extern bool dsv3_constraint_pick(Dsv3Constraint *constraint, Dsv3Sampler *sampler,
 								 const Dsv3Sampling *sampling, const Dsv3SeenIds *seen, const float *logits,
-								 uint64_t index, int32_t *id, bool *expected, Dsv3Error *err);
+								 uint64_t index, int32_t *id, Dsv3Error *err);
+
+/* Sample likewise, from somebody else's logits for the first row of a plan without drafts, and make the result its draft. False when
+ * nothing comes of it; the plan is then as it was. remaining and whole as in dsv3_constraint_plan. */
+extern bool dsv3_constraint_guess(Dsv3Constraint *constraint, Dsv3Backend *backend, Dsv3Sampler *sampler,
+								  const Dsv3Sampling *sampling, const Dsv3SeenIds *seen, const float *logits,
+								  uint64_t index, size_t remaining, bool whole);
 
 /* Take a token that was allowed (another one is an internal error). *ended: nothing can follow. */
 extern bool dsv3_constraint_accept(Dsv3Constraint *constraint, int32_t id, bool *ended, Dsv3Error *err);

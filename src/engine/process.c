@@ -38,6 +38,8 @@ typedef struct Config
 	char *device;
 	char *weights;
 	char *kv_type;
+	char *speculative;
+	char *draft_input;
 	uint32_t threads;
 	uint32_t max_requests;
 	uint64_t kv_bytes;
@@ -78,6 +80,8 @@ write_event(Dsv3BodyWriter *writer, const Dsv3Event *event)
 	dsv3_body_u32(writer, DSV3_FIELD_PROMPT_TOKENS, event->prompt_tokens);
 	dsv3_body_u32(writer, DSV3_FIELD_CACHED_TOKENS, event->cached_tokens);
 	dsv3_body_u32(writer, DSV3_FIELD_OUTPUT_TOKENS, event->output_tokens);
+	dsv3_body_u32(writer, DSV3_FIELD_DRAFTED_TOKENS, event->drafted_tokens);
+	dsv3_body_u32(writer, DSV3_FIELD_ACCEPTED_TOKENS, event->accepted_tokens);
 	dsv3_body_u64(writer, DSV3_FIELD_QUEUE_US, event->queue_us);
 	dsv3_body_u64(writer, DSV3_FIELD_PREFILL_US, event->prefill_us);
 	dsv3_body_u64(writer, DSV3_FIELD_DECODE_US, event->decode_us);
@@ -299,6 +303,12 @@ take_config(Engine *engine, const uint8_t *body, size_t len, Dsv3Error *err)
 			case DSV3_FIELD_KV_TYPE:
 				text = &config.kv_type;
 				break;
+			case DSV3_FIELD_SPECULATIVE:
+				text = &config.speculative;
+				break;
+			case DSV3_FIELD_DRAFT_INPUT:
+				text = &config.draft_input;
+				break;
 			case DSV3_FIELD_KV_FOLDER:
 				text = &config.kv_folder;
 				break;
@@ -330,6 +340,8 @@ take_config(Engine *engine, const uint8_t *body, size_t len, Dsv3Error *err)
 		free(config.device);
 		free(config.weights);
 		free(config.kv_type);
+		free(config.speculative);
+		free(config.draft_input);
 		free(config.kv_folder);
 		return dsv3_error(err, DSV3_ERR_PROTOCOL, "bad configuration: %s",
 						  reader.error ? reader.error : "value out of range");
@@ -466,6 +478,7 @@ dsv3_engine_model_json(const Dsv3Backend *backend, const char *path, int kv_bloc
 	PUT("params_total", info->params_total);
 	PUT("params_active", info->params_active);
 	PUT("weight_bytes", info->weight_bytes);
+	PUT("draft_bytes", info->draft_bytes);
 	PUT("bytes_per_token", info->bytes_per_token);
 	PUT_TEXT("kv_type", dsv3_kv_type_name(backend->kv_type));
 	PUT("kv_bytes_per_position", info->kv_bytes_per_position);
@@ -484,6 +497,19 @@ dsv3_engine_model_json(const Dsv3Backend *backend, const char *path, int kv_bloc
 	text = json_dumps(object, JSON_COMPACT);
 	json_decref(object);
 	return text;
+}
+
+static bool
+speculation_options(const Config *config, Dsv3BackendOptions *options, Dsv3SchedulerOptions *scheduling,
+					Dsv3Error *err)
+{
+	if (config->speculative && !dsv3_speculation_mode(config->speculative, &scheduling->speculation))
+		return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "unknown speculation mode \"%s\"",
+						  config->speculative);
+	if (config->draft_input && !dsv3_draft_input(config->draft_input, &options->draft_before_norm))
+		return dsv3_error(err, DSV3_ERR_INVALID_PARAMETER, "unknown draft input \"%s\"", config->draft_input);
+	options->drafts = scheduling->speculation != DSV3_SPECULATION_OFF;
+	return true;
 }
 
 /* Everything between CONFIG and READY. */
@@ -509,6 +535,8 @@ open_all(Engine *engine, Dsv3Backend **backend, char **model_json, Dsv3Error *er
 	}
 	if (!dsv3_backend_weights(config->weights ? config->weights : "stored", &options.weights, err) ||
 		!dsv3_backend_kv(config->kv_type ? config->kv_type : "f32", &options.kv, err))
+		return NULL;
+	if (!speculation_options(config, &options, &scheduling, err))
 		return NULL;
 	*backend = dsv3_backend_open(config->model_path, &options, err);
 	if (*backend == NULL)

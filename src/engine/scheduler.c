@@ -270,6 +270,7 @@ dsv3_scheduler_submit(Dsv3Scheduler *scheduler, Dsv3Request *request, Dsv3Error 
 	/* Reading all weights waits for everybody else. */
 	job->priority = request->kind == DSV3_REQUEST_WARM_UP ? UINT32_MAX : request->priority;
 	job->submit_us = now_us();
+	job->drafts_right = -1.0;
 	if (request->timeout_ms > 0)
 		job->deadline_us = job->submit_us + (uint64_t) request->timeout_ms * 1000;
 
@@ -361,9 +362,10 @@ open_namer(Dsv3Scheduler *scheduler, Dsv3Error *err)
 							  .wake = wake_scheduler,
 							  .arg = scheduler};
 
-	snprintf(identity, sizeof(identity), "dsv3 %s %s %d %s %s %s", DSV3_VERSION, info->digest,
+	/* A draft layer has rows in each block too. */
+	snprintf(identity, sizeof(identity), "dsv3 %s %s %d %s %s %s%s", DSV3_VERSION, info->digest,
 			 (int) scheduler->backend->weight_mode, info->weights, info->isa,
-			 dsv3_kv_type_name(scheduler->backend->kv_type));
+			 dsv3_kv_type_name(scheduler->backend->kv_type), info->drafts ? " with drafts" : "");
 	if (disk.folder)
 	{
 		scheduler->disk = dsv3_kv_disk_open(&disk, err);
@@ -399,10 +401,13 @@ allocate(Dsv3Scheduler *scheduler, Dsv3Error *err)
 	scheduler->step_seqs = calloc((size_t) options->max_batch, sizeof(*scheduler->step_seqs));
 	scheduler->to_store = calloc((size_t) options->kv_blocks, sizeof(*scheduler->to_store));
 	scheduler->is_to_store = calloc((size_t) options->kv_blocks, sizeof(*scheduler->is_to_store));
+	scheduler->draft_jobs = calloc((size_t) options->max_batch, sizeof(*scheduler->draft_jobs));
+	scheduler->draft_rows = calloc((size_t) options->max_batch, sizeof(*scheduler->draft_rows));
 	scheduler->prompts = calloc((size_t) options->max_batch, sizeof(*scheduler->prompts));
 	scheduler->roles = calloc((size_t) options->max_requests, sizeof(*scheduler->roles));
 	if (!scheduler->batch || !scheduler->step_jobs || !scheduler->step_seqs || !scheduler->prompts ||
-		!scheduler->to_store || !scheduler->is_to_store || !scheduler->roles)
+		!scheduler->draft_jobs || !scheduler->draft_rows || !scheduler->to_store || !scheduler->is_to_store ||
+		!scheduler->roles)
 		return dsv3_error(err, DSV3_ERR_OUT_OF_MEMORY, "out of memory for the scheduler");
 	scheduler->cache = dsv3_kv_cache_open(options->kv_blocks, err);
 	return scheduler->cache && open_namer(scheduler, err) &&
@@ -428,6 +433,7 @@ dsv3_scheduler_open(Dsv3Backend *backend, const Dsv3SchedulerOptions *options, D
 		scheduler->options.step_ms = DEFAULT_STEP_MS;
 	scheduler->jobs_tail = &scheduler->jobs;
 	scheduler->budget = FIRST_BUDGET;
+	dsv3_speculation_init(&scheduler->speculation, options->speculation);
 	scheduler->opened_us = now_us();
 	scheduler->kv_limited = rows < backend->info.max_positions;
 	scheduler->context = scheduler->kv_limited ? (int) rows : backend->info.max_positions;
@@ -475,6 +481,8 @@ dsv3_scheduler_close(Dsv3Scheduler *scheduler)
 	free(scheduler->batch);
 	free(scheduler->step_jobs);
 	free(scheduler->step_seqs);
+	free(scheduler->draft_jobs);
+	free(scheduler->draft_rows);
 	free(scheduler->prompts);
 	free(scheduler->to_store);
 	free(scheduler->is_to_store);

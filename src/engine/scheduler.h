@@ -16,6 +16,7 @@
 #include "common/protocol.h"
 #include "engine/backend.h"
 #include "engine/request.h"
+#include "engine/speculation.h"
 
 typedef struct Dsv3Scheduler Dsv3Scheduler;
 
@@ -35,6 +36,8 @@ typedef struct Dsv3Event
 	uint32_t prompt_tokens;
 	uint32_t cached_tokens;
 	uint32_t output_tokens;
+	uint32_t drafted_tokens;   /* tokens of the answer that the draft layer guessed at, */
+	uint32_t accepted_tokens;  /* and those that it guessed */
 	double logprob;            /* LOGPROB */
 	const char *message_json;  /* CHAT, else NULL */
 	const char *logprobs_json; /* LOGPROBS, else NULL */
@@ -55,8 +58,9 @@ typedef struct Dsv3SchedulerOptions
 	int max_batch;    /* sequences computed at one time; 0: 64 */
 	int step_ms;      /* prefill chunks are cut so that a step stays about below this; 0: 200 */
 	bool text_thread;
-	const char *kv_folder;  /* cached blocks are kept there as well; NULL: in memory only */
-	uint64_t kv_disk_bytes; /* at most so much there */
+	Dsv3SpeculationMode speculation; /* of a backend that can draft */
+	const char *kv_folder;           /* cached blocks are kept there as well; NULL: in memory only */
+	uint64_t kv_disk_bytes;          /* at most so much there */
 
 	/* Receives events; called by the running thread and the text thread, never at the same time for one request. */
 	void (*emit)(void *arg, const Dsv3Event *event);

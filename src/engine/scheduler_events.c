@@ -104,6 +104,8 @@ dsv3_send_done(Dsv3Scheduler *scheduler, Job *job, uint64_t now)
 	event.prompt_tokens = (uint32_t) seq->n_prompt;
 	event.cached_tokens = (uint32_t) job->cached;
 	event.output_tokens = (uint32_t) dsv3_sequence_n_output(seq);
+	event.drafted_tokens = job->drafted;
+	event.accepted_tokens = job->accepted;
 	event.logprob = seq->logprob;
 	if (job->first_step_us == 0)
 		job->first_step_us = now;

@@ -15,6 +15,7 @@
 #include "engine/kv_disk.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/speculation.h"
 
 typedef enum JobPlace
 {
@@ -43,9 +44,12 @@ typedef struct Job
 	Dsv3BlockName *names; /* of the first n_names blocks of its tokens */
 	int n_names;
 	int names_room;
-	int64_t warmed; /* WARM_UP: bytes read */
-	size_t reached; /* most rows it ever had in the cache */
-	size_t cached;  /* rows of its prompt that it found there */
+	int64_t warmed;      /* WARM_UP: bytes read */
+	size_t reached;      /* most rows it ever had in the cache */
+	size_t cached;       /* rows of its prompt that it found there */
+	uint32_t drafted;    /* drafts of the draft layer that were computed along */
+	uint32_t accepted;   /* of these, the right ones */
+	double drafts_right; /* speculation.h */
 	uint64_t submit_us;
 	uint64_t deadline_us; /* 0: none */
 	uint64_t first_step_us;
@@ -106,6 +110,11 @@ struct Dsv3Scheduler
 	Dsv3StepSeq *step_seqs;
 	Job **step_jobs;
 
+	Dsv3Speculation speculation;
+	Job **draft_jobs; /* that a draft may be made for after the step, [n_drafts] */
+	int *draft_rows;  /* which of the step's wanted rows each follows from */
+	int n_drafts;
+
 	uint64_t opened_us;
 	atomic_uint_least64_t progress;
 	atomic_uint_least64_t n_submitted;
@@ -119,6 +128,8 @@ struct Dsv3Scheduler
 	atomic_uint_least64_t n_cached_tokens; /* of these, found in the cache */
 	atomic_uint_least64_t n_output_tokens;
 	atomic_uint_least64_t n_computed_tokens; /* rows computed, again or for the first time */
+	atomic_uint_least64_t n_drafted;
+	atomic_uint_least64_t n_accepted;
 	atomic_int stat_batch;
 	atomic_int stat_held;
 	atomic_int stat_cached;
@@ -189,5 +200,15 @@ extern void dsv3_reset_cache(Dsv3Scheduler *scheduler, Job *job);
 /* scheduler_step.c. Choose the jobs and tokens of the next step; returns how many jobs, may preempt. Compute and deliver them. */
 extern int dsv3_build_step(Dsv3Scheduler *scheduler, size_t *n_prefill, bool *budget_used);
 extern void dsv3_run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budget_used);
+
+/* Rows of whole logits that a part of a step makes. Make room for so many. */
+extern size_t dsv3_whole_rows(const Dsv3StepSeq *part);
+extern bool dsv3_reserve_logits(Dsv3Scheduler *scheduler, size_t rows, Dsv3Error *err);
+
+/* scheduler_draft.c. A draft was computed along and came true or not. After a step, for each job that goes on: may be drafted for, from that
+ * wanted row of the step. Then draft, for as many as it pays for; n_decoding jobs are in the next step to decode. */
+extern void dsv3_note_draft(Dsv3Scheduler *scheduler, Job *job, bool was_right);
+extern void dsv3_may_draft(Dsv3Scheduler *scheduler, Job *job, int row);
+extern void dsv3_make_drafts(Dsv3Scheduler *scheduler, int n_decoding);
 
 #endif /* DSV3_SCHEDULER_STATE_H */

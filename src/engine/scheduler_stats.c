@@ -38,6 +38,8 @@ dsv3_scheduler_stats(Dsv3Scheduler *scheduler)
 	PUT("cached_tokens", atomic_load(&scheduler->n_cached_tokens));
 	PUT("output_tokens", atomic_load(&scheduler->n_output_tokens));
 	PUT("computed_tokens", atomic_load(&scheduler->n_computed_tokens));
+	PUT("drafted_tokens", atomic_load(&scheduler->n_drafted));
+	PUT("accepted_tokens", atomic_load(&scheduler->n_accepted));
 	PUT("steps", atomic_load(&scheduler->n_steps));
 	PUT("step_us", atomic_load(&scheduler->n_step_us));
 	PUT("preemptions", atomic_load(&scheduler->n_preempted));

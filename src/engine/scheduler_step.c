@@ -11,8 +11,8 @@
 #define MAX_BUDGET      4096
 #define MAX_SCORED_ROWS 64 /* rows of a step's prompts whose logits are wanted: bounds the memory of logits */
 
-static bool
-reserve_logits(Dsv3Scheduler *scheduler, size_t rows, Dsv3Error *err)
+bool
+dsv3_reserve_logits(Dsv3Scheduler *scheduler, size_t rows, Dsv3Error *err)
 {
 	float *grown;
 
@@ -74,14 +74,15 @@ add_to_step(Dsv3Scheduler *scheduler, int at, Job *job, size_t n, size_t *scored
 		part->want = last_only ? DSV3_WANT_LAST : DSV3_WANT_NONE;
 	}
 	part->picked = NULL;
-	if (n == missing(seq) && part->want != DSV3_WANT_NONE &&
-		(part->picked = dsv3_sequence_picked(seq)) != NULL)
+	if (n == missing(seq) && part->want != DSV3_WANT_NONE)
 	{
 		/* Behind the last token its drafts, as far as the blocks reach; each has a row of its own. */
 		size_t room = (size_t) seq->n_blocks * DSV3_KV_BLOCK - seq->tokens.count;
 
+		part->picked = dsv3_sequence_picked(seq);
 		n_drafts = room < (size_t) seq->n_drafts ? room : (size_t) seq->n_drafts;
-		part->want = 1 + (int) n_drafts;
+		if (part->want == DSV3_WANT_LAST || part->picked)
+			part->want = 1 + (int) n_drafts;
 	}
 	part->routing = seq->routing;
 	part->tokens = seq->tokens.ids + seq->computed;
@@ -224,9 +225,8 @@ dsv3_scheduler_fix_budget(Dsv3Scheduler *scheduler, int tokens)
 	scheduler->fixed_budget = tokens;
 }
 
-/* Rows of whole logits that a part of the step makes. */
-static size_t
-whole_rows(const Dsv3StepSeq *part)
+size_t
+dsv3_whole_rows(const Dsv3StepSeq *part)
 {
 	size_t whole = 0;
 
@@ -235,14 +235,17 @@ whole_rows(const Dsv3StepSeq *part)
 	return whole;
 }
 
-/* What the step computed for one job: sample, deliver. logits: its whole rows. */
-static void
+/* What the step computed for one job: sample, deliver. logits: its whole rows. False when the job ended, and is gone. */
+static bool
 use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const float *logits, uint64_t now)
 {
 	Dsv3Sequence *seq = job->seq;
 	size_t vocab = (size_t) scheduler->backend->info.vocab_size;
 	size_t first = (size_t) part->position + (size_t) (part->n_tokens - dsv3_step_wanted(part));
 	size_t before = seq->out_tokens.count;
+	size_t known = seq->tokens.count;
+	bool guessed = seq->guessed && (size_t) part->position + (size_t) part->n_tokens > known;
+	int32_t guess = guessed ? seq->tokens.ids[known] : -1;
 	bool ok = true;
 	Dsv3Error err;
 
@@ -250,7 +253,7 @@ use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const floa
 	if (part->want == DSV3_WANT_NONE)
 	{
 		dsv3_prefix_publish(scheduler, job, (size_t) part->position);
-		return;
+		return true;
 	}
 	for (size_t row = first; ok && row < seq->computed && !seq->finished; row++)
 	{
@@ -262,8 +265,10 @@ use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const floa
 	{
 		dsv3_leave_batch(scheduler, job);
 		dsv3_job_fail(scheduler, job, &err);
-		return;
+		return false;
 	}
+	if (guessed)
+		dsv3_note_draft(scheduler, job, seq->tokens.ids[known] == guess);
 	dsv3_prefix_publish(scheduler, job, (size_t) part->position);
 	atomic_fetch_add(&scheduler->n_output_tokens, seq->out_tokens.count - before);
 	if (job->first_token_us == 0)
@@ -278,9 +283,11 @@ use_step(Dsv3Scheduler *scheduler, Job *job, const Dsv3StepSeq *part, const floa
 	{
 		dsv3_leave_batch(scheduler, job);
 		dsv3_send_done(scheduler, job, now);
+		return false;
 	}
-	else if (seq->out_tokens.count > before)
+	if (seq->out_tokens.count > before)
 		dsv3_send_delta(scheduler, job, now);
+	return true;
 }
 
 void
@@ -289,6 +296,8 @@ dsv3_run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budge
 	size_t vocab = (size_t) scheduler->backend->info.vocab_size;
 	size_t rows = 0;
 	size_t tokens = 0;
+	int wanted = 0;
+	int n_decoding = 0;
 	uint64_t start = now_us();
 	uint64_t end;
 	Dsv3Error err;
@@ -298,13 +307,13 @@ dsv3_run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budge
 	{
 		const Dsv3StepSeq *part = &scheduler->step_seqs[i];
 
-		rows += whole_rows(part);
+		rows += dsv3_whole_rows(part);
 		tokens += (size_t) part->n_tokens;
 		if (scheduler->step_jobs[i]->first_step_us == 0)
 			scheduler->step_jobs[i]->first_step_us = start;
 	}
 	mark_step(scheduler, n_step, true);
-	ok = reserve_logits(scheduler, rows, &err) &&
+	ok = dsv3_reserve_logits(scheduler, rows, &err) &&
 		 scheduler->backend->ops->step(scheduler->backend, scheduler->step_seqs, n_step, scheduler->logits,
 									   &scheduler->abort_step, &err);
 	mark_step(scheduler, n_step, false);
@@ -325,16 +334,31 @@ dsv3_run_step(Dsv3Scheduler *scheduler, int n_step, size_t n_prefill, bool budge
 	if (n_prefill > 0)
 		adapt_budget(scheduler, end - start, tokens > n_prefill, budget_used);
 	else
+	{
 		scheduler->decode_us += ((double) (end - start) - scheduler->decode_us) / 4;
+		dsv3_speculation_step(&scheduler->speculation, (int64_t) tokens, end - start);
+	}
 	rows = 0;
 	for (int i = 0; i < n_step; i++)
 	{
 		const Dsv3StepSeq *part = &scheduler->step_seqs[i];
-		size_t n_whole = whole_rows(part); /* before the next step is planned */
+		Job *job = scheduler->step_jobs[i];
+		size_t n_whole = dsv3_whole_rows(part); /* before the next step is planned */
+		int n_wanted = dsv3_step_wanted(part);
 
 		/* The memory of logits may not exist yet when nothing wanted any. */
-		use_step(scheduler, scheduler->step_jobs[i], part,
-				 rows < scheduler->logits_rows ? scheduler->logits + rows * vocab : NULL, end);
+		if (use_step(scheduler, job, part,
+					 rows < scheduler->logits_rows ? scheduler->logits + rows * vocab : NULL, end) &&
+			n_wanted > 0)
+		{
+			int unused = part->position + part->n_tokens - (int) job->seq->computed;
+
+			n_decoding += is_decoding(job->seq);
+			/* from the row that the last token was sampled from */
+			dsv3_may_draft(scheduler, job, wanted + n_wanted - 1 - unused);
+		}
 		rows += n_whole;
+		wanted += n_wanted;
 	}
+	dsv3_make_drafts(scheduler, n_decoding);
 }

@@ -749,24 +749,71 @@ dsv3_sequence_picked(const Dsv3Sequence *seq)
 	return is_masked(seq) && !seq->request->has_logprobs ? seq->constraint->picked : NULL;
 }
 
+/* Put drafts behind the tokens. */
+static bool
+set_drafts(Dsv3Sequence *seq, const int32_t *ids, int n, Dsv3Error *err)
+{
+	size_t count = seq->tokens.count;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (!dsv3_tokens_push(&seq->tokens, ids[i], err))
+		{
+			seq->tokens.count = count;
+			return false;
+		}
+	}
+	seq->drafts_end = seq->tokens.count;
+	seq->tokens.count = count;
+	seq->n_drafts = n;
+	return true;
+}
+
 bool
 dsv3_sequence_plan(Dsv3Sequence *seq, Dsv3Error *err)
 {
 	seq->n_drafts = 0;
+	seq->drafts_end = 0;
+	seq->guessed = false;
 	if (!is_masked(seq))
 		return true;
 	/* Log-probabilities are the model's own, over all ids, for each row that is computed. */
 	if (!dsv3_constraint_plan(seq->constraint, seq->backend, seq->n_limit - seq->tokens.count,
 							  seq->request->has_logprobs, err))
 		return false;
-	for (int i = 0; i < seq->constraint->n_drafts; i++)
+	return set_drafts(seq, seq->constraint->drafts, seq->constraint->n_drafts, err);
+}
+
+bool
+dsv3_sequence_can_draft(const Dsv3Sequence *seq)
+{
+	return (seq->request->kind == DSV3_REQUEST_GENERATE || seq->request->kind == DSV3_REQUEST_CHAT) &&
+		   seq->n_drafts == 0 && seq->tokens.count - seq->computed == 1 && seq->computed >= seq->n_prompt &&
+		   seq->n_limit - seq->tokens.count >= 2 && !thinking_must_end(seq) &&
+		   !(seq->constraint && !seq->thinking && thinking_must_begin(seq));
+}
+
+void
+dsv3_sequence_guess(Dsv3Sequence *seq, Dsv3Sampler *sampler, const float *logits)
+{
+	const Dsv3Sampling *sampling = &seq->request->sampling;
+	size_t index = dsv3_sequence_n_output(seq);
+	int32_t id;
+	Dsv3Error err;
+
+	if (is_masked(seq))
 	{
-		if (!dsv3_tokens_push(&seq->tokens, seq->constraint->drafts[i], err))
-			return false;
+		if (!dsv3_constraint_guess(seq->constraint, seq->backend, sampler, sampling, &seq->seen, logits,
+								   index, seq->n_limit - seq->tokens.count, seq->request->has_logprobs))
+			return;
+		id = seq->constraint->drafts[0];
 	}
-	seq->n_drafts = seq->constraint->n_drafts;
-	seq->tokens.count -= (size_t) seq->n_drafts;
-	return true;
+	else if (!dsv3_sampler_pick(sampler, sampling, &seq->seen, logits, NULL, index, &id, &err) ||
+			 is_eos(seq, id) ||
+			 /* Behind the tag the grammar would have to be asked, which has not been. */
+			 (seq->constraint && (id == seq->backend->think_open || id == seq->backend->think_close)))
+		return;
+	seq->guessed = set_drafts(seq, &id, 1, &err);
 }
 
 bool
@@ -774,7 +821,6 @@ dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const
 					  Dsv3Error *err)
 {
 	bool known = row + 1 < seq->tokens.count;
-	bool expected = false;
 	int32_t id;
 
 	if (seq->request->kind == DSV3_REQUEST_LOGPROB || seq->request->kind == DSV3_REQUEST_SCORE)
@@ -788,7 +834,7 @@ dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const
 	else if (is_masked(seq))
 	{
 		if (!dsv3_constraint_pick(seq->constraint, sampler, &seq->request->sampling, &seq->seen, logits,
-								  dsv3_sequence_n_output(seq), &id, &expected, err))
+								  dsv3_sequence_n_output(seq), &id, err))
 			return false;
 	}
 	else if (!dsv3_sampler_pick(sampler, &seq->request->sampling, &seq->seen, logits, NULL,
@@ -799,7 +845,8 @@ dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_t row, const
 	seq->score_from = row + 1;
 	if (known)
 		return true;
-	if (!expected)
+	/* The row behind this one counts if it is a draft's, and the draft came true. */
+	if (seq->tokens.count >= seq->drafts_end || seq->tokens.ids[seq->tokens.count] != id)
 		seq->computed = row + 1;
 	return accept_token(seq, id, true, err);
 }

@@ -38,7 +38,9 @@ typedef struct Dsv3Sequence
 	bool stopped_by_string;
 
 	Dsv3Constraint *constraint; /* owned; NULL: the answer is free */
-	int n_drafts; /* ids behind the last of tokens, not counted there, that are computed with it (constraint.h) */
+	int n_drafts;      /* ids behind the last of tokens, not counted there, that are computed with it */
+	size_t drafts_end; /* where they end, from when they were planned on */
+	bool guessed;      /* the draft, one, is the draft layer's; else they are the grammar's (constraint.h) */
 
 	/* SCORE: the choices' ids one behind the other, each ended by the end token; choice i is ids ends[i-1] .. ends[i]. The
 	 * sequence holds the prompt and one choice at a time; between two of them it goes back to the prompt's last row. */
@@ -81,6 +83,13 @@ extern bool dsv3_sequence_use_row(Dsv3Sequence *seq, Dsv3Sampler *sampler, size_
 
 /* After the rows of a step, unless finished: plan the next one. */
 extern bool dsv3_sequence_plan(Dsv3Sequence *seq, Dsv3Error *err);
+
+/* May the draft layer guess at the next token? Not where it is known already, or the last. */
+extern bool dsv3_sequence_can_draft(const Dsv3Sequence *seq);
+
+/* Guess it: what would be sampled if the model had these logits (not looked at when the row has picked ids). Becomes the draft,
+ * unless it would end the answer or a part of it. */
+extern void dsv3_sequence_guess(Dsv3Sequence *seq, Dsv3Sampler *sampler, const float *logits);
 
 /* SCORE, when finished: the log-probability of each choice, its end token included, as a JSON array. */
 extern bool dsv3_sequence_scores(Dsv3Sequence *seq, Dsv3Text *json, Dsv3Error *err);

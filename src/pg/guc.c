@@ -21,6 +21,8 @@ char *dsv3_guc_model_path;
 char *dsv3_guc_engine_path;
 int dsv3_guc_device;
 int dsv3_guc_weights;
+int dsv3_guc_speculative;
+int dsv3_guc_draft_input;
 int dsv3_guc_threads;
 int dsv3_guc_queue_size = 256;
 int dsv3_guc_shared_memory = 64;
@@ -94,6 +96,19 @@ static const struct config_enum_entry kv_cache_type_options[] = {
 	{NULL, 0, false},
 };
 
+static const struct config_enum_entry speculative_options[] = {
+	{"off", 0, false},
+	{"auto", 1, false},
+	{"on", 2, false},
+	{NULL, 0, false},
+};
+
+static const struct config_enum_entry draft_input_options[] = {
+	{"after-norm", 0, false},
+	{"before-norm", 1, false},
+	{NULL, 0, false},
+};
+
 static const struct config_enum_entry on_error_options[] = {
 	{"error", DSV3_ON_ERROR_ERROR, false},
 	{"null", DSV3_ON_ERROR_NULL, false},
@@ -133,6 +148,18 @@ const char *
 dsv3_guc_kv_cache_type_name(void)
 {
 	return enum_name(kv_cache_type_options, dsv3_guc_kv_cache_type);
+}
+
+const char *
+dsv3_guc_speculative_name(void)
+{
+	return enum_name(speculative_options, dsv3_guc_speculative);
+}
+
+const char *
+dsv3_guc_draft_input_name(void)
+{
+	return enum_name(draft_input_options, dsv3_guc_draft_input);
 }
 
 bool
@@ -178,6 +205,10 @@ define_postmaster_settings(void)
 {
 	DefineCustomEnumVariable("dsv3.device", "Where the model runs.", NULL, &dsv3_guc_device, 0,
 							 device_options, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("dsv3.draft_input", "Where the draft layer takes the model's state from.",
+							 "After the final norm, as published models are used, or before it.",
+							 &dsv3_guc_draft_input, 0, draft_input_options, PGC_POSTMASTER, 0, NULL, NULL,
+							 NULL);
 	DefineCustomStringVariable("dsv3.engine_path", "The dsv3 executable.",
 							   "Empty means the file \"dsv3\" beside the server's own programs.",
 							   &dsv3_guc_engine_path, "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL,
@@ -205,6 +236,10 @@ define_postmaster_settings(void)
 	DefineCustomIntVariable(
 		"dsv3.shared_memory", "Shared memory for the texts of waiting and running requests.", NULL,
 		&dsv3_guc_shared_memory, 64, 1, 65536, PGC_POSTMASTER, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomEnumVariable("dsv3.speculative", "Lets the model's draft layer guess tokens ahead.",
+							 "\"auto\" does where it pays. Answers do not depend on it.",
+							 &dsv3_guc_speculative, 1, speculative_options, PGC_POSTMASTER, 0, NULL, NULL,
+							 NULL);
 	DefineCustomIntVariable("dsv3.threads", "Compute threads of the engine.",
 							"Zero means one per processor core.", &dsv3_guc_threads, 0, 0, 4096,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);

@@ -47,6 +47,8 @@ extern char *dsv3_guc_model_path;
 extern char *dsv3_guc_engine_path;
 extern int dsv3_guc_device;
 extern int dsv3_guc_weights;
+extern int dsv3_guc_speculative;
+extern int dsv3_guc_draft_input;
 extern int dsv3_guc_threads;
 extern int dsv3_guc_queue_size;
 extern int dsv3_guc_shared_memory; /* MB */
@@ -93,10 +95,12 @@ extern double dsv3_guc_temperature;
 extern int dsv3_guc_timeout; /* ms; 0: none */
 extern char *dsv3_guc_traceparent;
 
-/* What CONFIG carries for dsv3.device and dsv3.weights. */
+/* What CONFIG carries for these settings. */
 extern const char *dsv3_guc_device_name(void);
 extern const char *dsv3_guc_weights_name(void);
 extern const char *dsv3_guc_kv_cache_type_name(void);
+extern const char *dsv3_guc_speculative_name(void);
+extern const char *dsv3_guc_draft_input_name(void);
 
 /* Is text a W3C traceparent ("00-<32 hex>-<16 hex>-<2 hex>")? */
 extern bool dsv3_is_traceparent(const char *text);

@@ -234,6 +234,8 @@ send_config(void)
 		dsv3_body_text(&writer, DSV3_FIELD_MODEL_PATH, dsv3_guc_model_path);
 		dsv3_body_text(&writer, DSV3_FIELD_DEVICE, dsv3_guc_device_name());
 		dsv3_body_text(&writer, DSV3_FIELD_WEIGHTS, dsv3_guc_weights_name());
+		dsv3_body_text(&writer, DSV3_FIELD_SPECULATIVE, dsv3_guc_speculative_name());
+		dsv3_body_text(&writer, DSV3_FIELD_DRAFT_INPUT, dsv3_guc_draft_input_name());
 		dsv3_body_u32(&writer, DSV3_FIELD_THREADS, (uint32) dsv3_guc_threads);
 		dsv3_body_u64(&writer, DSV3_FIELD_KV_BYTES, (uint64) dsv3_guc_kv_cache_size * 1024 * 1024);
 		dsv3_body_text(&writer, DSV3_FIELD_KV_TYPE, dsv3_guc_kv_cache_type_name());

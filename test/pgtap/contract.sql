@@ -193,7 +193,7 @@ SELECT set_eq(
 -- read by everyone.
 SELECT set_eq(
 	$$ SELECT name, context FROM pg_settings WHERE name LIKE 'dsv3.%' $$,
-	$$ VALUES ('dsv3.device', 'postmaster'), ('dsv3.engine_path', 'postmaster'), ('dsv3.kv_cache_dir', 'postmaster'),
+	$$ VALUES ('dsv3.device', 'postmaster'), ('dsv3.draft_input', 'postmaster'), ('dsv3.speculative', 'postmaster'), ('dsv3.engine_path', 'postmaster'), ('dsv3.kv_cache_dir', 'postmaster'),
 	          ('dsv3.kv_cache_disk_size', 'postmaster'), ('dsv3.kv_cache_size', 'postmaster'), ('dsv3.kv_cache_type', 'postmaster'),
 	          ('dsv3.model_path', 'postmaster'), ('dsv3.queue_size', 'postmaster'), ('dsv3.shared_memory', 'postmaster'),
 	          ('dsv3.threads', 'postmaster'), ('dsv3.weights', 'postmaster'), ('dsv3.engine_oom_score_adj', 'sighup'),

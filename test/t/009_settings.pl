@@ -185,5 +185,27 @@ SKIP:
 	isnt(health($node, 'digest'), $digest, 'another model: its digest');
 	is($got, $node->safe_psql('postgres', "SELECT dsv3_generate($long)"), 'another model: an answer nobody has seen starts again');
 }
+
+# A model with a draft layer: the same answers whether it drafts or not, and the counters that tell it does.
+$model = "$ENV{DSV3_TOP}/build/draft-model";
+SKIP:
+{
+	skip 'no model with a draft layer in build/draft-model', 6 unless -r "$model/config.json";
+	my $ask = q{SELECT dsv3_generate('Hello', max_tokens => 60), dsv3_generate('Hello', max_tokens => 60, temperature => 0.9, seed => 5)};
+	my $drafted = q{SELECT (engine ->> 'drafted_tokens')::int > 0, (engine ->> 'accepted_tokens')::int > 0 FROM dsv3_stat_engine};
+	set('dsv3.model_path' => "'$model'", 'dsv3.weights' => 'stored', 'dsv3.speculative' => 'off');
+	$node->restart;
+	ok(wait_state($node, 'ready'), 'speculative = off: ready');
+	my $answer = $node->safe_psql('postgres', $ask);
+	is($node->safe_psql('postgres', q{SELECT dsv3_model_info() ->> 'draft_bytes'}), '0', 'the draft layer is not loaded');
+	set('dsv3.speculative' => 'on');
+	$node->restart;
+	is($node->safe_psql('postgres', $ask), $answer, 'speculative = on: the same answers');
+	ok(wait_for('the counters', sub { $node->safe_psql('postgres', $drafted) eq 't|t' }), 'drafts are counted');
+	set('dsv3.draft_input' => "'before-norm'");
+	$node->restart;
+	is($node->safe_psql('postgres', $ask), $answer, 'draft_input = before-norm: the same answers');
+	cmp_ok($node->safe_psql('postgres', q{SELECT dsv3_model_info() ->> 'draft_bytes'}), '>', 0, 'the draft layer is loaded');
+}
 $node->stop;
 done_testing();

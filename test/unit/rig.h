@@ -36,6 +36,8 @@ typedef struct Result
 	uint32_t prompt_tokens;
 	uint32_t cached_tokens;
 	uint32_t output_tokens;
+	uint32_t drafted;
+	uint32_t accepted;
 	int64_t gaps; /* times between steps that gave tokens, of all classes */
 	uint64_t computing_us;
 	Dsv3Error error; /* sqlstate "" when DONE */
@@ -82,6 +84,8 @@ on_event(void *arg, const Dsv3Event *event)
 		result->prompt_tokens = event->prompt_tokens;
 		result->cached_tokens = event->cached_tokens;
 		result->output_tokens = event->output_tokens;
+		result->drafted = event->drafted_tokens;
+		result->accepted = event->accepted_tokens;
 		for (int i = 0; event->gaps && i < DSV3_LATENCY_CLASSES; i++)
 			result->gaps += event->gaps[i];
 		result->computing_us = event->prefill_us + event->decode_us;
@@ -107,13 +111,16 @@ static Dsv3BackendOptions rig_options;
 
 /* folder: of cached blocks, or NULL. */
 static inline Rig *
-open_rig_with(const char *model, int kv_blocks, int max_batch, bool text_thread, const char *folder)
+open_drafting_rig(const char *model, int kv_blocks, int max_batch, bool text_thread, const char *folder,
+				  Dsv3SpeculationMode speculation)
 {
 	Rig *rig = calloc(1, sizeof(*rig));
+	Dsv3BackendOptions options = rig_options;
 	Dsv3SchedulerOptions scheduling = {.kv_blocks = kv_blocks,
 									   .max_requests = MAX_ID,
 									   .max_batch = max_batch,
 									   .text_thread = text_thread,
+									   .speculation = speculation,
 									   .kv_folder = folder,
 									   .kv_disk_bytes = 1 << 22,
 									   .emit = on_event,
@@ -121,12 +128,19 @@ open_rig_with(const char *model, int kv_blocks, int max_batch, bool text_thread,
 									   .arg = rig};
 	Dsv3Error err;
 
+	options.drafts = speculation != DSV3_SPECULATION_OFF;
 	pthread_mutex_init(&rig->lock, NULL);
-	rig->backend = dsv3_backend_open(model, &rig_options, &err);
+	rig->backend = dsv3_backend_open(model, &options, &err);
 	assert_non_null(rig->backend);
 	rig->scheduler = dsv3_scheduler_open(rig->backend, &scheduling, &err);
 	assert_non_null(rig->scheduler);
 	return rig;
+}
+
+static inline Rig *
+open_rig_with(const char *model, int kv_blocks, int max_batch, bool text_thread, const char *folder)
+{
+	return open_drafting_rig(model, kv_blocks, max_batch, text_thread, folder, DSV3_SPECULATION_OFF);
 }
 
 static inline Rig *

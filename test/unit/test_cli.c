@@ -238,6 +238,19 @@ test_bench(void **state)
 						  "--seconds", "0.01", "--json", NULL),
 					 0);
 	assert_contains(out, "{\"batch\": 5, \"tokens_per_second\": ");
+	assert_int_equal(dsv3("bench", "MODEL", "--speculative", NULL), 1);
+	assert_contains(err, "no draft layer");
+	assert_int_equal(dsv3("bench", "MODEL", "--speculative", "--draft-input", "x", NULL), 2);
+	if (access("build/draft-model/config.json", R_OK) != 0)
+	{
+		/* In continuous integration it has to be there. */
+		assert_null(getenv("CI"));
+		return;
+	}
+	assert_int_equal(dsv3("bench", "build/draft-model", "--speculative", "--prompt", "8", "--rounds", "2",
+						  "--seconds", "0.01", "--json", NULL),
+					 0);
+	assert_contains(out, "\"tokens_per_step\": 1.");
 }
 
 static void
