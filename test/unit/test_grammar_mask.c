@@ -60,8 +60,9 @@ static const Source sources[] = {
 	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"oneOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},{"
 							   "\"properties\":{\"a\":{\"const\":12}},"
 							   "\"required\":[\"a\"]}],\"type\":\"object\"}"},
-	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"minItems\":3,\"prefixItems\":[{\"type\":\"null\"},{\"type\":"
-							   "\"string\"}],\"items\":{\"type\":\"integer\"}}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"array\",\"minItems\":3,\"prefixItems\":[{\"type\":\"null\"},{\"type\":"
+	 "\"string\"}],\"items\":{\"type\":\"integer\"}}"},
 	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"date-time\"}"},
 	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^.{2,}$\",\"maxLength\":25}"},
 	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^\\\\s]+$\"}"},
