@@ -334,5 +334,5 @@ dsv3_cmd_schema(int argc, char **argv)
 	for (size_t i = 0; argc > 1 && i < sizeof(parts) / sizeof(parts[0]); i++)
 		if (strcmp(argv[1], parts[i].name) == 0)
 			return parts[i].run(argc - 1, argv + 1);
-	return dsv3_cli_usage("schema", "say check, accepts, suite or bench");
+	return dsv3_cli_usage("schema", "say check, accepts, suite, walk or bench");
 }

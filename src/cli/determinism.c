@@ -188,7 +188,7 @@ difference(const Outcome *a, const Outcome *b)
 	if (a->text.len != b->text.len ||
 		(a->text.len > 0 && memcmp(a->text.data, b->text.data, a->text.len) != 0))
 		return "text";
-	if (!same_string(a->logprobs, b->logprobs) || memcmp(&a->logprob, &b->logprob, sizeof(a->logprob)) != 0)
+	if (!same_string(a->logprobs, b->logprobs) || a->logprob != b->logprob)
 		return "log-probabilities";
 	if (!same_string(a->message, b->message))
 		return "message";

@@ -32,15 +32,16 @@ dsv3_cli_id_list(const char *text, int32_t max, int *count)
 	size_t capacity = 16;
 	int32_t *ids = malloc(capacity * sizeof(*ids));
 	int n = 0;
+	bool comma = false; /* behind one, an id must follow */
 
 	while (ids)
 	{
 		long long value;
 		char *end;
 
-		while (isspace((unsigned char) *text) || *text == ',')
-			text++;
-		if (*text == '\0')
+		while (isspace((unsigned char) *text) || (*text == ',' && n > 0 && !comma))
+			comma = *text++ == ',' || comma;
+		if (*text == '\0' && !comma)
 			break;
 		errno = 0;
 		value = isdigit((unsigned char) *text) ? strtoll(text, &end, 10) : -1;
@@ -64,6 +65,7 @@ dsv3_cli_id_list(const char *text, int32_t max, int *count)
 			capacity *= 2;
 		}
 		ids[n++] = (int32_t) value;
+		comma = false;
 	}
 	if (n == 0)
 	{

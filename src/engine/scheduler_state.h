@@ -80,15 +80,16 @@ struct Dsv3Scheduler
 	bool stop;
 	bool woken;
 	bool paused;
+	atomic_bool abort_step;
 	Job *jobs;
 	Job **jobs_tail;
 	int n_jobs;
 	int live_in_step; /* jobs of the running step that nobody cancelled */
-	atomic_bool abort_step;
 
 	Job **batch;
 	int n_batch;
-	Job **prompts; /* scratch of a step: prompts that are worked on next */
+	int fixed_budget; /* prompt tokens of a step in place of `budget`; 0: none */
+	Job **prompts;    /* scratch of a step: prompts that are worked on next */
 	Dsv3KvCache *cache;
 	Dsv3Namer *namer;
 	Dsv3KvDisk *disk;  /* NULL: the cache is in memory only */
@@ -101,7 +102,6 @@ struct Dsv3Scheduler
 	uint64_t admissions;
 	uint64_t arrivals;
 	double budget;    /* prompt tokens of a step */
-	int fixed_budget; /* these instead; 0: none */
 	double decode_us; /* running mean of steps without prompts */
 
 	Dsv3Sampler sampler;

@@ -415,7 +415,7 @@ check_room(Dsv3Sequence *seq, Dsv3Error *err)
 	if (room >= least)
 		return true;
 	dsv3_error(err, DSV3_ERR_TOO_LARGE, "%zu output tokens are too few for a complete answer", room);
-	dsv3_error_detail(err, "The shortest answer that fits the schema takes %zu.", least);
+	dsv3_error_detail(err, "The shortest answer that is allowed takes %zu.", least);
 	return dsv3_error_hint(err, "Raise max_tokens, shorten the input, or ask for less.");
 }
 

@@ -170,7 +170,7 @@ compile_choice(Dsv3Grammar *g, Ctx *ctx)
 
 	if (root->kind != JSON_ARRAY_ || root->n == 0)
 		dsv3_gr_fail(ctx, DSV3_ERR_INVALID_PARAMETER, NULL,
-					 "choice is not a JSON array of at least one string");
+					 "choices are not a JSON array of at least one string");
 	literals = dsv3_gr_arena_alloc(ctx->arena, root->n * sizeof(LexLiteral));
 	for (uint32_t i = 0; i < root->n; i++)
 	{
@@ -178,7 +178,7 @@ compile_choice(Dsv3Grammar *g, Ctx *ctx)
 
 		if (item->kind != JSON_STRING_ || item->n == 0 || memchr(item->u.str, '\0', item->n) != NULL)
 			dsv3_gr_fail(ctx, DSV3_ERR_INVALID_PARAMETER, NULL,
-						 "label %u of a choice is not a string with text", i + 1);
+						 "label %u of the choices is not a string with text", i + 1);
 		literals[i].text = item->u.str;
 		literals[i].len = item->n;
 	}

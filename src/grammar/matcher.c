@@ -93,7 +93,9 @@ locked(Dsv3Matcher *m, void (*work)(Dsv3Matcher *m, void *arg), void *arg)
 	bool ok;
 
 	pthread_mutex_lock(&g->lock);
-	ok = attempt(m, work, arg) == 0 || attempt(m, work, arg) == 0;
+	ok = attempt(m, work, arg) == 0;
+	if (!ok)
+		ok = attempt(m, work, arg) == 0;
 	pthread_mutex_unlock(&g->lock);
 	return ok;
 }

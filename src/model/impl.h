@@ -179,7 +179,7 @@ dsv3_kv_read(const Dsv3Kv *kv, const Dsv3Ops *ops, int32_t block, int layer, int
 static inline float *
 dsv3_kv_state(const Dsv3Kv *kv, int32_t block)
 {
-	return (float *) dsv3_kv_layer(kv, block, kv->n_layers);
+	return (void *) dsv3_kv_layer(kv, block, kv->n_layers);
 }
 
 /* One product y = x W^T of a parallel section. */

@@ -101,7 +101,7 @@ void
 dsv3_kv_write(const Dsv3Kv *kv, int32_t block, int layer, int t, const float *row)
 {
 	uint8_t *to = dsv3_kv_layer(kv, block, layer) + (size_t) t * kv->row_bytes;
-	float *scales = (float *) to;
+	float *scales = (void *) to;
 
 	switch (kv->type)
 	{
@@ -133,7 +133,7 @@ dsv3_kv_read(const Dsv3Kv *kv, const Dsv3Ops *ops, int32_t block, int layer, int
 	int rope = kv->width - kv->latent;
 
 	if (kv->type == DSV3_KV_F32)
-		return (const float *) from;
+		return (const void *) from;
 	for (int t = 0; t < n_rows; t++)
 	{
 		const uint8_t *row = from + (size_t) t * kv->row_bytes;
@@ -144,7 +144,7 @@ dsv3_kv_read(const Dsv3Kv *kv, const Dsv3Ops *ops, int32_t block, int layer, int
 		{
 			const uint8_t *keys = row + n_groups(kv->latent) * sizeof(float);
 
-			ops->decode8((const int8_t *) keys + (size_t) rope * sizeof(uint16_t), (const float *) row,
+			ops->decode8((const int8_t *) keys + (size_t) rope * sizeof(uint16_t), (const void *) row,
 						 kv->latent, to);
 			wide.in = rope;
 			wide.data = keys;

@@ -26,7 +26,8 @@ typedef struct Dsv3Text
 /* What is asked for. dsv3_request_init sets the defaults of the session. */
 typedef struct Dsv3Request
 {
-	uint32 kind; /* Dsv3RequestKind */
+	uint32 kind;       /* Dsv3RequestKind */
+	uint32 max_tokens; /* 0: not sent */
 	Dsv3Text prompt;
 	Dsv3Text input;
 	Dsv3Text system;
@@ -36,7 +37,6 @@ typedef struct Dsv3Request
 	const int32 *tokens; /* of DETOKENIZE */
 	Size n_tokens;
 
-	uint32 max_tokens; /* 0: not sent */
 	double temperature;
 	int64 seed;
 	double top_p; /* negative: not sent, here and below */
@@ -46,9 +46,9 @@ typedef struct Dsv3Request
 	int64 think_budget;
 	int think; /* 0 auto, 1 off, 2 on */
 	int logprobs;
-	bool raw;
 	Dsv3Text stop[DSV3_MAX_STOPS];
 	int n_stop;
+	bool raw;
 
 	Dsv3Text grammar; /* data NULL: the answer is free */
 	uint32 grammar_kind;

@@ -138,6 +138,10 @@ test_logits_usage(void **state)
 	assert_int_equal(dsv3("logits", "MODEL", "--ids", "1", NULL), 2);
 	assert_int_equal(dsv3("logits", "MODEL", "--ids", "1,x", "--out", "x", NULL), 2);
 	assert_contains(err, "1,x");
+	assert_int_equal(dsv3("logits", "MODEL", "--ids", "1,", "--out", "x", NULL), 2);
+	assert_int_equal(dsv3("logits", "MODEL", "--ids", ",1", "--out", "x", NULL), 2);
+	assert_int_equal(dsv3("logits", "MODEL", "--ids", "1,,2", "--out", "x", NULL), 2);
+	assert_contains(err, "1,,2");
 	assert_int_equal(dsv3("logits", "MODEL", "--ids", "-1", "--out", "x", NULL), 2);
 	assert_int_equal(dsv3("logits", "MODEL", "--ids", "", "--out", "x", NULL), 2);
 	assert_int_equal(dsv3("logits", "MODEL", "--ids", "99999999999", "--out", "x", NULL), 2);
