@@ -43,6 +43,10 @@
 						/* and when the writer leaves */
 #define LAUNCHES_MAX 16
 
+/* Those who wait for the writer may hold the very lock that it waits for, which PostgreSQL cannot see: therefore it gives up, later
+ * than the two seconds after which dsv3_audit_expire does. */
+#define LOCK_TIMEOUT "4s"
+
 static Oid database;
 static bool connected;
 static Dsv3AuditHead told; /* the head that was told last */
@@ -429,13 +433,23 @@ take_error(Dsv3Error *err)
 	ErrorData *data = CopyErrorData();
 
 	MemoryContextSwitchTo(old);
-	/* What may come is a full disk, a damaged table, a lock that was not to be had. */
-	dsv3_error(err, unpack_sql_state(data->sqlerrcode), "%s",
-			   data->message ? data->message : "unknown error");
-	if (data->detail)
-		dsv3_error_detail(err, "%s", data->detail);
-	dsv3_error_hint(err,
-					"See the server log. A superuser may set dsv3.audit to \"off\", or dsv3.audit_sync.");
+	if (data->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		dsv3_error(err, unpack_sql_state(data->sqlerrcode),
+				   "its writer waited longer than " LOCK_TIMEOUT " for a lock");
+		dsv3_error_hint(err, "A transaction, perhaps this one, holds a lock on the tables of the log: end it "
+							 "and call again.");
+	}
+	else
+	{
+		/* What may come is a full disk or a damaged table. */
+		dsv3_error(err, unpack_sql_state(data->sqlerrcode), "%s",
+				   data->message ? data->message : "unknown error");
+		if (data->detail)
+			dsv3_error_detail(err, "%s", data->detail);
+		dsv3_error_hint(err,
+						"See the server log. A superuser may set dsv3.audit to \"off\", or dsv3.audit_sync.");
+	}
 	FreeErrorData(data);
 }
 
@@ -522,6 +536,7 @@ dsv3_audit_writer_main(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
 	connected = true;
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("lock_timeout", LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
 	if (synchronous_commit < SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
 		SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 

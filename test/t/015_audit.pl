@@ -175,6 +175,12 @@ sql('ALTER TABLE hidden RENAME TO dsv3_audit_open');
 ok(wait_for('an answer', sub { ($node->psql('postgres', "SELECT dsv3_generate('again')"))[0] == 0 }), 'the next writer does better');
 is(sql("SELECT count(*) FROM dsv3_audit_log WHERE input_hash = sha256('refused')"), '0', 'a refused request was never made');
 
+# The caller waits for the writer, which waits for a lock of the caller's.
+query_fails($node, "BEGIN; CREATE INDEX ON dsv3_audit_log (application); SELECT dsv3_generate('locked out')", '55P03', qr/audit log cannot be written: its writer waited .* for a lock/,
+	'perhaps this one', 'a lock of its own: refused');
+ok(wait_for('an answer', sub { ($node->psql('postgres', "SELECT dsv3_generate('let in')"))[0] == 0 }), 'without it there is an answer');
+is(sql("SELECT count(*) FROM dsv3_audit_log WHERE input_hash = sha256('locked out')"), '0', 'the refused request was never made');
+
 # Its row cannot be written after the answer was computed.
 {
 	my $query = start_query($node, "SELECT dsv3_generate('/forever late', max_tokens => 1000)");
