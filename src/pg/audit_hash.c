@@ -39,7 +39,8 @@ dsv3_audit_read_key(Dsv3AuditKey *key, Dsv3Error *err)
 	key->len = 0;
 	if (dsv3_guc_audit_key_file[0] == '\0')
 		return key_error(err, "it is empty");
-	fd = open(dsv3_guc_audit_key_file, O_RDONLY | O_CLOEXEC);
+	/* Without waiting: a FIFO that nobody writes would hold the backend where no cancel reaches it. */
+	fd = open(dsv3_guc_audit_key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return key_error(err, strerror(errno));
 	if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))

@@ -6,6 +6,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use Dsv3Test;
 use PostgreSQL::Test::Utils;
+use POSIX qw(mkfifo);
 use Test::More;
 use Time::HiRes qw(sleep time);
 
@@ -99,6 +100,10 @@ $node->append_conf('postgresql.conf', "dsv3.audit_key_file = '$key'");
 $node->reload;
 ok(wait_for('the setting', sub { sql('SHOW dsv3.audit_key_file') eq $key }), 'key file set');
 query_fails($node, "$hmac SELECT dsv3_generate('x')", '58030', qr/others have rights/, 'openssl', 'a key that all can read');
+rename $key, "$key.kept";
+mkfifo($key, 0600) or die "mkfifo: $!";
+query_fails($node, "$hmac SELECT dsv3_generate('x')", '58030', qr/it is not a file/, 'openssl', 'a FIFO is not waited for');
+rename "$key.kept", $key;
 chmod 0600, $key;
 sql("$hmac SELECT dsv3_generate('keyed')");
 is(sql("$hmac SELECT count(*), min(hash_kind) FROM dsv3_audit_log WHERE input_hash = dsv3_audit_digest('keyed')"), '1|hmac-sha256', 'keyed hash');
