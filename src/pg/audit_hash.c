@@ -19,13 +19,19 @@
 #include "pg/guc.h"
 
 static bool
-key_error(Dsv3Error *err, const char *what)
+key_hint(Dsv3Error *err)
 {
-	dsv3_error(err, DSV3_ERR_FILE, "dsv3.audit_key_file cannot be used: %s", what);
 	return dsv3_error_hint(err,
 						   "It names a file of %d to %d bytes that only the server's account can read; "
 						   "\"openssl rand -hex 32\" makes one.",
 						   DSV3_AUDIT_KEY_MIN, DSV3_AUDIT_KEY_MAX);
+}
+
+static bool
+key_error(Dsv3Error *err, const char *what)
+{
+	dsv3_error(err, DSV3_ERR_FILE, "dsv3.audit_key_file cannot be used: %s", what);
+	return key_hint(err);
 }
 
 bool
@@ -38,7 +44,10 @@ dsv3_audit_read_key(Dsv3AuditKey *key, Dsv3Error *err)
 
 	key->len = 0;
 	if (dsv3_guc_audit_key_file[0] == '\0')
-		return key_error(err, "it is empty");
+	{
+		dsv3_error(err, DSV3_ERR_FILE, "dsv3.audit_key_file is not set");
+		return key_hint(err);
+	}
 	/* Without waiting: a FIFO that nobody writes would hold the backend where no cancel reaches it. */
 	fd = open(dsv3_guc_audit_key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
