@@ -888,14 +888,13 @@ REVOKE ALL ON FUNCTION dsv3_audit_digest(pg_catalog.text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_audit_expire(pg_catalog.timestamptz) FROM PUBLIC;
 REVOKE ALL ON FUNCTION dsv3_replay(pg_catalog.uuid) FROM PUBLIC;
 
--- A role's own rows carry its name and its number, so that neither a new role of an old name nor a restored database shows rows
--- to someone else. Rights on partitions are given to nobody: this would not hold there.
+-- A role's own rows carry its number, which stays when the role is renamed, and which a new role of an old name does not have. A
+-- dump, after which numbers mean other roles, has no rows. Rights on partitions are given to nobody: this would not hold there.
 ALTER TABLE dsv3_audit_log ENABLE ROW LEVEL SECURITY;
 CREATE POLICY dsv3_audit_own ON dsv3_audit_log FOR SELECT USING (
 	(SELECT pg_catalog.has_function_privilege('@extschema@.dsv3_audit_verify(timestamptz, timestamptz)', 'EXECUTE'))
-	OR (role OPERATOR(pg_catalog.=) current_user
-		AND role_oid OPERATOR(pg_catalog.=)
-			(SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) current_user)));
+	OR role_oid OPERATOR(pg_catalog.=)
+		(SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) current_user));
 GRANT SELECT ON dsv3_audit_log TO PUBLIC;
 
 -- Jobs: a call of the model for each row of a query, in background workers. The tables are the extension's own: roles see their jobs

@@ -136,6 +136,9 @@ for my $call ('dsv3_audit_verify()', 'dsv3_audit_flush()', "dsv3_audit_digest('x
 	like(($node->psql('postgres', "SET ROLE alice; SELECT $call"))[2], qr/permission denied/, "alice: $call");
 }
 like(($node->psql('postgres', "SET ROLE alice; SET dsv3.$_"))[2], qr/permission denied/, "alice: dsv3.$_") for ("audit = 'off'", 'audit_sync = off', "audit_hash = 'sha256'");
+sql('ALTER ROLE alice RENAME TO alicia');
+is(sql('SET ROLE alicia; SELECT count(*), min(role) FROM dsv3_audit_log'), '1|alice', 'a renamed role still sees its rows');
+sql('ALTER ROLE alicia RENAME TO alice');
 sql('DROP OWNED BY alice; DROP ROLE alice; CREATE ROLE alice');
 is(sql('SET ROLE alice; SELECT count(*) FROM dsv3_audit_log'), '0', 'a new role of an old name does not see rows of the old one');
 
