@@ -13,14 +13,20 @@
 
 #include "pg/compat.h"
 
+#include "access/genam.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
 #include "mb/pg_wchar.h"
 #include "portability/instr_time.h"
 #include "utils/backend_status.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/inet.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "pg/audit.h"
@@ -237,6 +243,47 @@ take_session(Dsv3AuditFacts *facts)
 	facts->query_id = (int64) pgstat_get_my_query_id();
 }
 
+/* The table of the log, by the catalogs as this transaction sees them; InvalidOid: there is none. */
+static Oid
+log_table(void)
+{
+	Relation catalog = table_open(ExtensionRelationId, AccessShareLock);
+	Oid table = InvalidOid;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple tuple;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ, CStringGetDatum("dsv3"));
+	scan = systable_beginscan(catalog, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		table = get_relname_relid("dsv3_audit_log", ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace);
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return table;
+}
+
+/* The writer, in a transaction of its own, cannot see a log that the caller's transaction has made. */
+static bool
+is_log_visible(Dsv3Error *err)
+{
+	Relation relation = NULL;
+	bool made_here;
+
+	/* Whoever has made it has a transaction id. No lock is taken, for nothing but this mark is read. */
+	if (FullTransactionIdIsValid(GetTopFullTransactionIdIfAny()))
+		relation = RelationIdGetRelation(log_table());
+	if (relation == NULL)
+		return true;
+	made_here = relation->rd_createSubid != InvalidSubTransactionId;
+	RelationClose(relation);
+	if (!made_here)
+		return true;
+	dsv3_error(err, DSV3_ERR_NOT_IN_STATE,
+			   "dsv3 audit log cannot be written: extension dsv3 was created in this transaction");
+	return dsv3_error_hint(err, "COMMIT first. A superuser may set dsv3.audit to \"off\".");
+}
+
 bool
 dsv3_audit_begin(Dsv3Audit *audit, const Dsv3Letter *letter, const pg_uuid_t *request_id,
 				 Dsv3Failure *failure)
@@ -248,6 +295,8 @@ dsv3_audit_begin(Dsv3Audit *audit, const Dsv3Letter *letter, const pg_uuid_t *re
 		return true;
 	failure->row_error = false;
 	if (dsv3_guc_audit_hash == DSV3_AUDIT_HASH_HMAC && !dsv3_audit_read_key(&audit->key, &failure->error))
+		return false;
+	if (!is_log_visible(&failure->error))
 		return false;
 	audit->gate = dsv3_guc_audit_sync;
 	audit->full = dsv3_guc_audit == DSV3_AUDIT_LEVEL_FULL;

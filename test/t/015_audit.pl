@@ -272,7 +272,17 @@ $node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-f', $dump, '-d', $
 is(sql("SELECT dsv3_generate('restored')", 'restored') . sql('SELECT ok, rows FROM dsv3_audit_verify()', 'restored'), 'RESTOREDt|1', 'a restored database begins a new log');
 sql('DROP EXTENSION dsv3', 'restored');
 is(sql("SELECT count(*) FROM pg_class WHERE relname LIKE 'dsv3%'", 'restored'), '0', 'DROP EXTENSION takes the log along');
+like(
+	($node->psql('restored', "BEGIN; CREATE EXTENSION dsv3; SELECT dsv3_generate('too early')"))[2],
+	qr/audit log cannot be written: extension dsv3 was created in this transaction\nHINT:  COMMIT first/, 'the transaction that creates it cannot call');
+like(
+	($node->psql('restored', "BEGIN; CREATE EXTENSION dsv3; SAVEPOINT s; SET LOCAL dsv3.audit_sync = off; SELECT dsv3_generate('too early')"))[2],
+	qr/was created in this transaction/, 'not without waiting either');
+is(sql("BEGIN; CREATE EXTENSION dsv3; SET LOCAL dsv3.audit = 'off'; SELECT dsv3_generate('early'); ROLLBACK", 'restored'), 'EARLY', 'but where nothing is recorded');
 sql('CREATE EXTENSION dsv3', 'restored');
+like(
+	($node->psql('restored', "BEGIN; DROP EXTENSION dsv3; CREATE EXTENSION dsv3; SELECT dsv3_generate('too early')"))[2],
+	qr/was created in this transaction/, 'also after the old one was dropped');
 is(sql("SELECT dsv3_generate('anew')", 'restored') . sql('SELECT ok, rows FROM dsv3_audit_verify()', 'restored'), 'ANEWt|1', 'and a new one begins');
 
 done_testing();
