@@ -589,7 +589,8 @@ COMMENT ON FUNCTION dsv3_cancel(pg_catalog.uuid)
 	IS 'end a request of one''s own, or of anyone for members of pg_signal_backend; false if there is none';
 
 -- Prompts as objects. The tables belong to the extension's owner and are written by the functions below, which ask whether the
--- caller may; everybody reads of them what the view shows.
+-- caller may; everybody reads of them what the view shows. There is no foreign key between tables that are dumped, because pg_restore
+-- with several processes fills them in any order; the functions keep them together.
 
 CREATE TABLE dsv3_prompt (
 	name pg_catalog.text PRIMARY KEY,
@@ -600,7 +601,7 @@ CREATE TABLE dsv3_prompt (
 COMMENT ON TABLE dsv3_prompt IS 'names of prompts, who owns them and who may run them (0: everybody)';
 
 CREATE TABLE dsv3_prompt_version (
-	name pg_catalog.text REFERENCES dsv3_prompt ON DELETE CASCADE,
+	name pg_catalog.text,
 	version pg_catalog.int4,
 	template pg_catalog.text NOT NULL,
 	system pg_catalog.text,
@@ -898,7 +899,8 @@ CREATE POLICY dsv3_audit_own ON dsv3_audit_log FOR SELECT USING (
 GRANT SELECT ON dsv3_audit_log TO PUBLIC;
 
 -- Jobs: a call of the model for each row of a query, in background workers. The tables are the extension's own: roles see their jobs
--- in the views and change them by the functions, which check in C whose job it is. A dump has jobs and what is left of them.
+-- in the views and change them by the functions, which check in C whose job it is. A dump has jobs and what is left of them; as with
+-- prompts there is no foreign key.
 
 CREATE TABLE _dsv3_job (
 	id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -933,7 +935,7 @@ CREATE TABLE _dsv3_job (
 COMMENT ON TABLE _dsv3_job IS 'jobs; see the view dsv3_jobs';
 
 CREATE TABLE _dsv3_job_chunk (
-	job pg_catalog.int8 NOT NULL REFERENCES _dsv3_job ON DELETE CASCADE,
+	job pg_catalog.int8 NOT NULL,
 	number pg_catalog.int8 NOT NULL,
 	attempts pg_catalog.int4 NOT NULL DEFAULT 0,
 	keys pg_catalog.jsonb NOT NULL,
@@ -941,7 +943,7 @@ CREATE TABLE _dsv3_job_chunk (
 COMMENT ON TABLE _dsv3_job_chunk IS 'keys of the rows that jobs have still to do';
 
 CREATE TABLE _dsv3_job_error (
-	job pg_catalog.int8 NOT NULL REFERENCES _dsv3_job ON DELETE CASCADE,
+	job pg_catalog.int8 NOT NULL,
 	key pg_catalog.jsonb NOT NULL,
 	sqlstate pg_catalog.text NOT NULL,
 	message pg_catalog.text NOT NULL,

@@ -251,6 +251,9 @@ dsv3_job_forget_1_0(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("dsv3 job " INT64_FORMAT " is active", id),
 						errhint("Cancel it first: SELECT dsv3_job_cancel(" INT64_FORMAT ").", id)));
+	/* In this order: a worker that still writes takes its rows from the list first, and is waited for there. */
+	(void) dsv3_store("DELETE FROM %s._dsv3_job_chunk WHERE job = $1", "b", id);
+	(void) dsv3_store("DELETE FROM %s._dsv3_job_error WHERE job = $1", "b", id);
 	(void) dsv3_store("DELETE FROM %s._dsv3_job WHERE id = $1", "b", id);
 	SPI_finish();
 	PG_RETURN_VOID();

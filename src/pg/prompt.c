@@ -403,9 +403,22 @@ dsv3_prompt_drop_1_0(PG_FUNCTION_ARGS)
 		"AND p.name OPERATOR(pg_catalog.=) $1 AND pg_catalog.pg_has_role($2, p.owner::pg_catalog.oid, "
 		"'USAGE')";
 
+	static const char versions[] =
+		"DELETE FROM %s.dsv3_prompt_version AS v WHERE v.name OPERATOR(pg_catalog.=) $1";
+	Oid type = TEXTOID;
+	Datum name;
+
 	require_argument(fcinfo, 0, "name");
 	change(fcinfo, PG_ARGISNULL(1) ? all : one, INT4OID, PG_ARGISNULL(1) ? (Datum) 0 : PG_GETARG_DATUM(1),
 		   PG_ARGISNULL(1));
+	if (PG_ARGISNULL(1))
+	{
+		/* The prompt's row is locked now, so no version is added meanwhile. */
+		name = PG_GETARG_DATUM(0);
+		SPI_connect();
+		execute_as_owner(fcinfo, versions, 1, &type, &name, " ");
+		SPI_finish();
+	}
 	PG_RETURN_VOID();
 }
 

@@ -87,6 +87,14 @@ is($node->psql('restored', "SET ROLE reader; SELECT dsv3_count_tokens('x')"), 3,
 is($node->safe_psql('restored', "SET ROLE reader; SELECT dsv3_run('ours', 'x'), dsv3_run('ours', 'x', 1), dsv3_run('code_review', 'x', 2)"),
 	'SECOND X|FIRST X|OURS X', 'prompts, their versions and grants');
 is($node->safe_psql('restored', "SELECT dsv3_prompt_create('ours', '{input}'), dsv3_prompt_create('code_review', '{input}')"), '3|3', 'versions go on');
+command_ok([ 'pg_dump', '-Fc', '-d', $node->connstr('postgres'), '-f', "$dump.custom" ], 'pg_dump -Fc');
+$node->safe_psql('postgres', 'CREATE DATABASE parallel');
+command_ok([ 'pg_restore', '-j2', '--exit-on-error', '-d', $node->connstr('parallel'), "$dump.custom" ], 'pg_restore -j2');
+is($node->safe_psql('parallel', "SET ROLE reader; SELECT dsv3_run('ours', 'x'), dsv3_run('code_review', 'x', 2)"), 'SECOND X|OURS X', 'in any order');
+
+# pg_restore fills the tables of an extension in any order, so none that is dumped may refer to another.
+is($node->safe_psql('parallel', "SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND confrelid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'dsv3')::oid[])"),
+	'0', 'no foreign keys');
 
 # ---- standby ----
 
