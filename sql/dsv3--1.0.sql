@@ -594,7 +594,7 @@ COMMENT ON FUNCTION dsv3_cancel(pg_catalog.uuid)
 
 CREATE TABLE dsv3_prompt (
 	name pg_catalog.text PRIMARY KEY,
-	owner pg_catalog.regrole NOT NULL,
+	owner pg_catalog.regrole, -- NULL: dropped; the row stays, so that no number is used again
 	readers pg_catalog.regrole[] NOT NULL DEFAULT '{}',
 	last_version pg_catalog.int4 NOT NULL DEFAULT 1,
 	shipped pg_catalog.bool NOT NULL DEFAULT false);

@@ -95,6 +95,11 @@ SELECT dsv3_prompt_drop('mine', 3), dsv3_prompt_create('mine', 'fourth {input}')
 SELECT dsv3_prompt_drop('mine', 2);
 SELECT dsv3_prompt_drop('mine');
 SELECT dsv3_run('mine', 'x');
+SELECT dsv3_prompt_drop('mine');
+SET ROLE dsv3_test_reader;
+SELECT dsv3_prompt_create('mine', 'fifth {input}');
+SELECT dsv3_run('mine', 'x'), dsv3_run('mine', 'x', 1);
+SELECT dsv3_prompt_drop('mine');
 RESET ROLE;
 DROP SCHEMA dsv3_test_trap CASCADE;
 REVOKE ALL ON FUNCTION dsv3_run(text, text, int) FROM dsv3_test_author, dsv3_test_reader;
