@@ -30,6 +30,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "nodes/parsenodes.h"
+#include "parser/parse_relation.h"
 #include "parser/parser.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -90,9 +91,18 @@ name_list(char *const *names, int n, const char *before, const char *after, cons
 	return out.data;
 }
 
-/* The row type of a query, in order. */
+/* A worker is another session, and temporary tables are not seen there. */
+static void
+refuse_temporary(const char *what)
+{
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s is or uses a temporary table", what),
+					errhint("A job runs in a session of its own, which does not see it. Make a table that is not "
+							"temporary.")));
+}
+
+/* The row type of a query, in order. Raises, in the name of `what`, for what a job cannot run. */
 static TupleDesc
-describe(const char *sql, int n_params, Oid *param_types)
+describe(const char *sql, const char *what, int n_params, Oid *param_types)
 {
 	MemoryContext old = CurrentMemoryContext;
 	SPIPlanPtr plan = SPI_prepare(sql, n_params, param_types);
@@ -104,6 +114,8 @@ describe(const char *sql, int n_params, Oid *param_types)
 	source = linitial(SPI_plan_get_plan_sources(plan));
 	if (source->resultDesc == NULL)
 		elog(ERROR, "statement of a job returns no rows");
+	if (isQueryUsingTempRelation(linitial_node(Query, source->query_list)))
+		refuse_temporary(what);
 	MemoryContextSwitchTo(old); /* SPI leaves its own behind */
 	result = CreateTupleDescCopy(source->resultDesc);
 	SPI_freeplan(plan);
@@ -144,6 +156,8 @@ check_target(const char *name, char *const *keys, int n_keys, char *const *colum
 
 	if (target->rd_rel->relkind != RELKIND_RELATION && target->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
 		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("target \"%s\" is not a table", name)));
+	if (target->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		refuse_temporary(psprintf("target \"%s\"", name));
 	for (int i = 0; i < n_keys + n_columns; i++)
 	{
 		const char *column = i < n_keys ? keys[i] : columns[i - n_keys];
@@ -292,7 +306,7 @@ dsv3_job_text(const Dsv3Job *job, Dsv3JobText *text)
 
 	desc = describe(
 		psprintf("SELECT %s FROM (%s\n) AS q", name_list(job->keys, job->n_keys, "q.", "", ", "), job->query),
-		0, NULL);
+		"query of a job", 0, NULL);
 	text->n_keys = job->n_keys;
 	text->key_types = palloc(sizeof(Oid) * (Size) job->n_keys);
 	for (int i = 0; i < job->n_keys; i++)
@@ -308,7 +322,7 @@ dsv3_job_text(const Dsv3Job *job, Dsv3JobText *text)
 	make_unpack(job, text);
 	make_compute(job, text);
 
-	desc = describe(text->compute, job->n_keys, array_types);
+	desc = describe(text->compute, "call of a job", job->n_keys, array_types);
 	text->n_columns = desc->natts - 1;
 	text->column_types = palloc(sizeof(Oid) * (Size) desc->natts);
 	columns = palloc(sizeof(char *) * (Size) desc->natts);

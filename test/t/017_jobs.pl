@@ -105,6 +105,15 @@ for my $case (
 	my ($arguments, $sqlstate, $name) = @$case;
 	query_fails($node, "SELECT dsv3_job_submit($arguments)", $sqlstate, qr/./, undef, "refused: $name");
 }
+for my $case (
+	[ q{'SELECT id FROM mine', '''x'' AS answer', 'answers', '{id}'}, 'query of a job' ],
+	[ q{'SELECT 1 AS id', '(SELECT answer FROM mine) AS answer', 'answers', '{id}'}, 'call of a job' ],
+	[ q{'SELECT 1 AS id', '''x'' AS answer', 'mine', '{id}'}, 'target "pg_temp_\d+.mine"' ])
+{
+	my ($arguments, $name) = @$case;
+	query_fails($node, "CREATE TEMP TABLE mine (id bigint PRIMARY KEY, answer text); SELECT dsv3_job_submit($arguments)", '0A000',
+		qr/$name is or uses a temporary table/, 'session of its own', "refused: a temporary table as $name");
+}
 is(sql('SELECT count(*) FROM _dsv3_job_chunk WHERE job > ' . $job), '0', 'nothing is left of them');
 is(state_of(submit('SELECT 1 AS id WHERE false', q{'x' AS answer}, 'answers')), 'done', 'no rows');
 is(state_of(submit(q{SELECT 5 AS id -- comment}, q{'x' AS answer -- comment}, 'answers', q{'{id}', 1, '{"paused": true}'})), 'paused', 'comments at the end');
