@@ -111,6 +111,23 @@ extra_key_cost(Dsv3Grammar *g, const Alt *alt, const Item *item)
 	return k.best;
 }
 
+int32_t
+dsv3_machine_key_bound(Dsv3Grammar *g, const Item *item)
+{
+	const Alt *alt = g->alts[item->alt];
+	int32_t value = 0;
+
+	if (alt->lex->maxdist > MAX_FREE - 2)
+		return COST_INF;
+	for (int32_t i = 0; i < alt->nregions; i++)
+		if (g->nodes[alt->regions[i]].cost > value)
+			value = g->nodes[alt->regions[i]].cost;
+	/* As in finish_key: at worst a token for each byte to the nearest end, the quote, the colon and the space after it. */
+	value = add_cost(value, alt->lex->maxdist + 2 + (g->options.whitespace == DSV3_WHITESPACE_SPACED));
+	value = add_cost(value, dsv3_object_rest(g->nodes, alt, alt->nprops, item->b + 1, item->c + 1));
+	return add_cost(value, dsv3_machine_cost(g, item->parent));
+}
+
 /* From inside a key, `depth` bytes of it written, or from before it (`lead` is then what has to come first): the cheapest
  * of the first few declared keys that may follow, or an extra key. */
 static int32_t

@@ -158,6 +158,8 @@ text_add(Dsv3Grammar *g, int32_t text, unsigned char byte)
 {
 	int32_t key[2] = {text, byte};
 
+	if (text == TEXT_OTHER)
+		return TEXT_OTHER;
 	return dsv3_gr_interner_get(&g->texts, key, 2, NULL) + 1;
 }
 
@@ -199,9 +201,17 @@ set_count(const Dsv3Grammar *g, int32_t set, int32_t text)
 {
 	int32_t n = 0;
 
+	if (text == TEXT_OTHER)
+		return 0;
 	for (; set != 0; set = g->sets.keys[set - 1][1])
 		n += text_begins(g, g->sets.keys[set - 1][2], text);
 	return n;
+}
+
+bool
+dsv3_machine_begins_used(const Dsv3Grammar *g, int32_t set, int32_t text)
+{
+	return set_count(g, set, text) > 0;
 }
 
 int32_t
@@ -777,6 +787,26 @@ dsv3_machine_clashes(const Dsv3Grammar *g, int32_t config)
 			set_count(g, rec_get(g, rec)[REC_SET], rec_get(g, rec)[REC_TEXT]) > 0)
 			return true;
 	return false;
+}
+
+bool
+dsv3_machine_nears_element(const Dsv3Grammar *g, int32_t rec, unsigned char byte)
+{
+	for (; rec != 0; rec = rec_get(g, rec)[REC_UP])
+		if (dsv3_machine_used_text(g, rec_get(g, rec)[REC_SET], rec_get(g, rec)[REC_TEXT], byte) >= 0)
+			return true;
+	return false;
+}
+
+int32_t
+dsv3_machine_other_record(Dsv3Grammar *g, int32_t rec)
+{
+	int32_t up;
+
+	if (rec == 0)
+		return 0;
+	up = dsv3_machine_other_record(g, rec_get(g, rec)[REC_UP]);
+	return rec_make(g, up, rec_get(g, rec)[REC_LEVEL], TEXT_OTHER, 0);
 }
 
 bool

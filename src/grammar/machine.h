@@ -50,6 +50,9 @@ typedef struct Item
 } Item;
 #define ITEM_INTS 10
 
+/* While tokens are tried: some text that no used key and no earlier element begins with. It is never one that was written. */
+#define TEXT_OTHER (-1)
+
 typedef struct MaskEntry MaskEntry; /* mask.c */
 
 typedef struct Config
@@ -119,10 +122,16 @@ extern void dsv3_machine_reset(Dsv3Grammar *g); /* empty the caches and make the
 extern int32_t dsv3_machine_step(Dsv3Grammar *g, int32_t config, unsigned char byte); /* -1: dead */
 /* Inside a unique array, and what is written of the element is the beginning of an earlier one. */
 extern bool dsv3_machine_clashes(const Dsv3Grammar *g, int32_t config);
+/* Would what is written of an element of a unique array be the beginning of an earlier one with the byte? */
+extern bool dsv3_machine_nears_element(const Dsv3Grammar *g, int32_t rec, unsigned char byte);
+/* The records with TEXT_OTHER for what is written of the elements, and none that were there earlier. */
+extern int32_t dsv3_machine_other_record(Dsv3Grammar *g, int32_t rec);
 /* At the start of a unique array's element that is not the first. */
 extern bool dsv3_machine_next_element(const Dsv3Grammar *g, int32_t config);
 /* The item after the quote of a declared key, for an item in keys; false: the key may not come there, or prop is none. */
 extern bool dsv3_machine_key_done(const Dsv3Grammar *g, const Item *item, int32_t prop, Item *next);
+/* Does some text of the set begin with this one? */
+extern bool dsv3_machine_begins_used(const Dsv3Grammar *g, int32_t set, int32_t text);
 /* A text with one more byte, when some text of the set begins with it, else -1; and whether it is in the set itself. */
 extern int32_t dsv3_machine_used_text(const Dsv3Grammar *g, int32_t set, int32_t text, unsigned char byte);
 extern bool dsv3_machine_used(const Dsv3Grammar *g, int32_t set, int32_t text);
@@ -131,6 +140,8 @@ extern int32_t dsv3_machine_config(Dsv3Grammar *g, Item *items, int32_t n, int32
 
 /* cost.c: tokens to the end of the answer. */
 extern int32_t dsv3_machine_cost(Dsv3Grammar *g, int32_t id);
+/* The most it is from anywhere inside an extra key that is the beginning of no taken one, for an item in keys. */
+extern int32_t dsv3_machine_key_bound(Dsv3Grammar *g, const Item *item);
 /* A lower bound of the number of completions of an item above a level of nesting. */
 extern int32_t dsv3_machine_card(Dsv3Grammar *g, const Item *item, int32_t level);
 

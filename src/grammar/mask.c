@@ -20,17 +20,6 @@
 
 #define SPARSE_MAX 1500
 
-struct MaskEntry
-{
-	int32_t count; /* -1: not a mask of tokens, only tails */
-	uint64_t *bits;
-	int32_t *list;
-	uint64_t *tails; /* which tails after a quote are allowed from this config */
-	/* Tokens to the end of the answer after the dearest that may follow, plus one; 0: not known. */
-	int32_t worst;      /* of the tokens */
-	int32_t worst_tail; /* of the tails */
-};
-
 #if defined(__x86_64__) && defined(__GNUC__)
 __attribute__((target("popcnt"))) static int32_t
 count_fast(const uint64_t *words, int32_t n)
@@ -90,8 +79,8 @@ walk_machine(Dsv3Grammar *g, const VocabTrie *trie, int32_t from, int32_t to, in
 	}
 }
 
-static MaskEntry *
-entry_of(Dsv3Grammar *g, int32_t config)
+MaskEntry *
+dsv3_mask_entry(Dsv3Grammar *g, int32_t config)
 {
 	if (g->configs[config].mask == NULL)
 	{
@@ -107,7 +96,7 @@ entry_of(Dsv3Grammar *g, int32_t config)
 static const uint64_t *
 tails_of(Dsv3Grammar *g, int32_t config)
 {
-	MaskEntry *e = entry_of(g, config);
+	MaskEntry *e = dsv3_mask_entry(g, config);
 
 	if (e->tails == NULL)
 	{
@@ -127,15 +116,14 @@ tail_is_long(const Dsv3TokenTable *vocab, int32_t tail)
 	return vocab->tail_quotes[tail] >= 2;
 }
 
-/* Run the bytes of a token; does the machine take them all? */
-static bool
-takes_token(Dsv3Grammar *g, int32_t config, int32_t token)
+int32_t
+dsv3_mask_run(Dsv3Grammar *g, int32_t config, int32_t token)
 {
 	const Dsv3TokenTable *vocab = g->vocab;
 
 	for (uint32_t k = vocab->offset[token]; k < vocab->offset[token + 1] && config >= 0; k++)
 		config = dsv3_machine_step(g, config, (unsigned char) vocab->bytes[k]);
-	return config >= 0;
+	return config;
 }
 
 /* ---- the kinds of items ---- */
@@ -253,7 +241,7 @@ mask_extra_key(Dsv3Grammar *g, const Config *config, const Item *item, uint64_t 
 		/* A tail that goes as far as another key depends on this one; such tokens are run through the machine. */
 		if (tail_is_long(g->vocab, b->tail))
 		{
-			if (takes_token(g, self, b->token))
+			if (dsv3_mask_run(g, self, b->token) >= 0)
 				set_token(g->vocab, words, b->token);
 			continue;
 		}
@@ -591,7 +579,7 @@ dsv3_mask_compute(Dsv3Grammar *g, int32_t id, uint64_t *words)
 	}
 	if (keep)
 	{
-		e = entry_of(g, id);
+		e = dsv3_mask_entry(g, id);
 		e->count = count;
 		if (count <= SPARSE_MAX)
 		{
@@ -617,131 +605,5 @@ dsv3_mask_takes(Dsv3Grammar *g, int32_t config, int32_t token)
 {
 	uint32_t len = g->vocab->offset[token + 1] - g->vocab->offset[token];
 
-	return len > 0 && len <= VOCAB_MAX_TOKEN && takes_token(g, config, token);
-}
-
-/* ---- budget ---- */
-
-/* The most tokens to the end after any tail of a token that the machine takes from the config, or after none. */
-static int32_t
-worst_tail(Dsv3Grammar *g, int32_t config)
-{
-	const VocabTrie *trie = &g->vocab->tail_trie;
-	MaskEntry *e = entry_of(g, config);
-	int32_t states[VOCAB_MAX_TOKEN + 2];
-	int32_t worst;
-
-	if (e->worst_tail > 0)
-		return e->worst_tail - 1;
-	worst = dsv3_machine_cost(g, config);
-	states[0] = config;
-	for (int32_t i = 0; i < trie->n;)
-	{
-		const VocabNode *node = &trie->nodes[i];
-		int32_t s = dsv3_machine_step(g, states[node->depth - 1], node->byte);
-
-		if (s < 0)
-		{
-			i = node->skip;
-			continue;
-		}
-		states[node->depth] = s;
-		if (node->token >= 0 && dsv3_machine_cost(g, s) > worst)
-			worst = dsv3_machine_cost(g, s);
-		i++;
-	}
-	e->worst_tail = worst + 1;
-	return worst;
-}
-
-/* Does every token that may follow leave an end within `limit` tokens? true: yes. Strings are told without trying tokens. */
-static bool
-all_fit(Dsv3Grammar *g, int32_t id, int32_t limit)
-{
-	const Config *config = &g->configs[id];
-	const MaskEntry *e = config->mask;
-
-	if (e != NULL && e->worst > 0)
-		return e->worst - 1 <= limit;
-	if (config->rec != 0 || config->nitems == 0)
-		return false;
-	for (int32_t i = 0; i < g->configs[id].nitems; i++)
-	{
-		const Item *item = &g->configs[id].items[i];
-		const Alt *alt;
-		int64_t inside;
-
-		if (item->phase != PH_STR)
-			return false;
-		/* Inside, no state is farther from the quote than this (dsv3_string_cost); past the quote the parent goes on. */
-		alt = g->alts[item->alt];
-		inside = (int64_t) dsv3_machine_cost(g, item->parent) + alt->lex->maxdist + 1;
-		if (alt->smin > item->b)
-			inside += (int64_t) (alt->smin - item->b) * 6 + 5;
-		if (inside > limit || worst_tail(g, item->parent) > limit)
-			return false;
-	}
-	return true;
-}
-
-int32_t
-dsv3_mask_budget(Dsv3Grammar *g, int32_t id, int32_t left, uint64_t *words, bool *narrowed)
-{
-	const Dsv3TokenTable *vocab = g->vocab;
-	const VocabNode *nodes = vocab->all.nodes;
-	int32_t states[VOCAB_MAX_TOKEN + 2];
-	int32_t count = dsv3_mask_compute(g, id, words);
-	int32_t best = COST_INF;
-	int32_t worst = 0;
-	int32_t dropped = 0;
-	/* A token moves the end away by a bounded amount; far from the limit nothing has to be looked at. */
-	int32_t cost = dsv3_machine_cost(g, id);
-
-	*narrowed = false;
-	if (left - cost > g->max_rise || all_fit(g, id, left - 1))
-		return count;
-	for (int round = 0; round < 2; round++)
-	{
-		int32_t limit = round == 0 ? left - 1 : best;
-
-		count = 0;
-		dropped = 0;
-		memset(words, 0, (size_t) vocab->words * sizeof(uint64_t));
-		states[0] = id;
-		for (int32_t i = 0; i < vocab->all.n;)
-		{
-			int32_t s = dsv3_machine_step(g, states[nodes[i].depth - 1], nodes[i].byte);
-
-			if (s < 0)
-			{
-				i = nodes[i].skip;
-				continue;
-			}
-			states[nodes[i].depth] = s;
-			if (nodes[i].token >= 0)
-			{
-				int32_t after = dsv3_machine_cost(g, s);
-
-				if (after < best)
-					best = after;
-				if (after > worst)
-					worst = after;
-				for (int32_t t = nodes[i].token; t >= 0; t = vocab->same[t])
-					if (after <= limit)
-					{
-						set_bit(words, t);
-						count++;
-					}
-					else
-						dropped++;
-			}
-			i++;
-		}
-		/* The count of what is left is kept by its last token; where the answer may end, ending is one way to keep it. */
-		if (count > 0 || dsv3_machine_complete(g, id))
-			break;
-	}
-	*narrowed = dropped > 0;
-	entry_of(g, id)->worst = worst + 1;
-	return count;
+	return len > 0 && len <= VOCAB_MAX_TOKEN && dsv3_mask_run(g, config, token) >= 0;
 }

@@ -80,6 +80,34 @@ static const Source sources[] = {
 	 "\"id\",\"x\"],\"additionalProperties\":false},{\"properties\":{\"name\":{\"type\":\"null\"}},"
 	 "\"minProperties\":1}"
 	 "],\"type\":\"object\"}"},
+	/* Free keys: some must come, some must not come twice, some are declared, some are few. */
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\",\"minLength\":7},"
+	 "\"minProperties\":3}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"object\",\"properties\":{\"name\":{\"minLength\":4,\"type\":\"string\"},\"id\":{"
+	 "\"type\":\"null\"},\"nab\":{\"type\":\"null\"}},\"minProperties\":4}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"object\",\"patternProperties\":{\"^a+$\":{\"type\":\"null\"},\"^[xé]{3}\":{"
+	 "\"type\":\"integer\"},\"12\":{\"type\":\"string\",\"minLength\":9}},"
+	 "\"additionalProperties\":false,\"minProperties\":3}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a1]{0,2}$\"},\"minProperties\":5,"
+	 "\"additionalProperties\":{\"type\":\"object\",\"minProperties\":1,\"additionalProperties\":{\"type\":"
+	 "\"null\"}}}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"anyOf\":[{\"required\":[\"id\"],\"additionalProperties\":{\"type\":\"null\"}},{"
+	 "\"patternProperties\":{\"^(a|id)\":{\"type\":\"integer\"}},\"additionalProperties\":"
+	 "false,\"minProperties\":2}],\"type\":\"object\"}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"array\",\"uniqueItems\":true,\"minItems\":2,\"items\":{\"type\":\"object\","
+	 "\"minProperties\":1,\"additionalProperties\":{\"type\":\"null\"}}}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"array\",\"uniqueItems\":true,\"minItems\":3,\"items\":{\"type\":\"array\",\"uniqueItems\":"
+	 "true,\"minItems\":1,\"items\":{\"type\":\"string\",\"maxLength\":3}}}"},
+	{DSV3_GRAMMAR_JSON_SCHEMA,
+	 "{\"type\":\"array\",\"uniqueItems\":true,\"minItems\":2,\"items\":{\"anyOf\":[{\"type\":\"string\","
+	 "\"pattern\":\"^(a|é)+$\"},{\"type\":\"string\",\"minLength\":4}]}}"},
 	/* Some states have characters of one byte to go on with, some have not. */
 	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":12}"},
 	{DSV3_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^(a+|é+)$\",\"minLength\":8}"},
@@ -135,6 +163,43 @@ bound_falls(Dsv3Matcher *m, uint64_t *mask, const char *what, const char *text)
 	assert_true(dsv3_matcher_rollback(m, 1));
 }
 
+/* Under a budget exactly the tokens are left that leave an end within it, each tried by itself. */
+static void
+budget_is_exact(Dsv3Matcher *m, int32_t remaining, const uint64_t *mask, const char *what, const char *text)
+{
+	Dsv3Error err = {0};
+	uint64_t *all = calloc((size_t) words(), 8);
+	uint64_t *fit = calloc((size_t) words(), 8);
+	int32_t rounds = dsv3_matcher_is_complete(m) ? 1 : 2; /* where it may end, ending keeps the budget */
+	int32_t nearest = INT32_MAX;
+	int32_t fits = 0;
+	int32_t count;
+
+	assert_true(dsv3_matcher_mask_slow(m, all, &count, &err));
+	for (int32_t limit = remaining - 2, round = 0; round < rounds && fits == 0; round++, limit = nearest)
+		for (int32_t t = 0; t < dsv3_token_table_size(vocab); t++)
+		{
+			int32_t after;
+
+			if (t == VOCAB_EOS || (all[t / 64] >> (t % 64) & 1) == 0)
+				continue;
+			assert_true(dsv3_matcher_accept(m, t, &err));
+			after = dsv3_matcher_shortest(m);
+			assert_true(dsv3_matcher_rollback(m, 1));
+			nearest = after < nearest ? after : nearest;
+			if (after > limit)
+				continue;
+			fit[t / 64] |= UINT64_C(1) << (t % 64);
+			fits++;
+		}
+	if (dsv3_matcher_is_complete(m))
+		fit[VOCAB_EOS / 64] |= UINT64_C(1) << (VOCAB_EOS % 64);
+	if (memcmp(fit, mask, (size_t) words() * 8) != 0)
+		fail_msg("%s: not what fits into %d tokens after %s", what, remaining, text);
+	free(all);
+	free(fit);
+}
+
 /* One random answer; at every step the mask is compared, and going back is tried. */
 static void
 walk(Dsv3Grammar *g, const char *what, int32_t remaining)
@@ -166,6 +231,8 @@ walk(Dsv3Grammar *g, const char *what, int32_t remaining)
 			if (slow_count != count || memcmp(fast, slow, (size_t) words() * 8) != 0)
 				fail_msg("%s: masks differ after %s", what, text);
 		}
+		else if (step < 24 && step % 3 == 1)
+			budget_is_exact(m, remaining, fast, what, text);
 		if (step < 40)
 			bound_falls(m, slow, what, text);
 		/* The end token exactly when the answer is complete; never a special token or an id without bytes. */
@@ -339,6 +406,92 @@ full_caches_are_emptied(void **state)
 	dsv3_grammar_free(g);
 }
 
+/* Single bytes, and every text of three letters. */
+static Dsv3TokenTable *
+letters_vocab(void)
+{
+	enum
+	{
+		FIRST = VOCAB_EOS + 1,
+		SIZE = FIRST + 26 * 26 * 26
+	};
+	Dsv3TokenBytes *tokens = calloc(SIZE, sizeof(Dsv3TokenBytes));
+	char *bytes = calloc(SIZE, 3);
+	Dsv3Error err = {0};
+	Dsv3TokenTable *table;
+
+	for (int32_t t = 0; t < SIZE; t++)
+	{
+		char *own = bytes + (size_t) t * 3;
+
+		own[0] = (char) (t < FIRST ? t : 'a' + (t - FIRST) / 676);
+		own[1] = (char) ('a' + (t - FIRST + 676) / 26 % 26);
+		own[2] = (char) ('a' + (t - FIRST + 676) % 26);
+		tokens[t] = (Dsv3TokenBytes){own, t < FIRST ? 1 : 3, t == VOCAB_EOS};
+	}
+	table = dsv3_token_table_create(tokens, SIZE, VOCAB_EOS, &err);
+	assert_non_null(table);
+	free(tokens);
+	free(bytes);
+	return table;
+}
+
+/* Where many tokens go on in a text that is remembered, near the limit: the caches need not hold what each of them leads to. */
+static void
+budgets_need_little_memory(void **state)
+{
+	static const struct
+	{
+		const char *schema;
+		const char *text;
+	} cases[] = {
+		{"{\"type\":\"object\",\"minProperties\":2}", "{\"abcx\": 1, \""},
+		{"{\"type\":\"object\",\"minProperties\":2}", "{\"abcx\": 1, \"abc"},
+		{"{\"type\":\"object\",\"properties\":{\"abcd\":{\"type\":\"string\"}},\"patternProperties\":{\"^a\":"
+		 "{\"type\":"
+		 "\"null\"},\"z$\":{\"type\":\"string\",\"minLength\":3}},\"minProperties\":2}",
+		 "{\""},
+		{"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"object\",\"minProperties\":1}}",
+		 "[{\""},
+		{"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"string\",\"minLength\":2}}",
+		 "[\"abcx\",\"ab"},
+	};
+	Dsv3GrammarOptions options = {.memory_limit = 2 * 1024 * 1024};
+	Dsv3TokenTable *small = vocab;
+	uint64_t *mask;
+
+	(void) state;
+	vocab = letters_vocab();
+	mask = calloc((size_t) words(), 8);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		Dsv3Grammar *g = grammar_of(vocab, DSV3_GRAMMAR_JSON_SCHEMA, cases[i].schema, &options);
+		Dsv3Error err = {0};
+		Dsv3Matcher *m = dsv3_matcher_create(g, &err);
+		size_t taken;
+		int32_t least;
+		size_t before;
+
+		assert_true(dsv3_matcher_accept_bytes(m, cases[i].text, strlen(cases[i].text), &taken, &err));
+		least = dsv3_matcher_shortest(m) + 1;
+		before = dsv3_grammar_memory(g);
+		for (int32_t more = 0; more < 7; more++)
+			if (!dsv3_matcher_mask(m, least + more, mask, NULL, NULL, &err))
+				fail_msg("%s: %s after %s", cases[i].schema, err.message, cases[i].text);
+		assert_true(dsv3_grammar_memory(g) < before + 300000);
+		for (int32_t more = 0; more < 7; more += 2)
+		{
+			assert_true(dsv3_matcher_mask(m, least + more, mask, NULL, NULL, &err));
+			budget_is_exact(m, least + more, mask, cases[i].schema, cases[i].text);
+		}
+		dsv3_matcher_free(m);
+		dsv3_grammar_free(g);
+	}
+	free(mask);
+	dsv3_token_table_free(vocab);
+	vocab = small;
+}
+
 static int
 setup(void **state)
 {
@@ -361,7 +514,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(masks_equal_trying_every_token), cmocka_unit_test(budgets_hold_from_the_minimum),
 		cmocka_unit_test(least_of_long_strings),          cmocka_unit_test(forced_bytes_are_forced),
-		cmocka_unit_test(full_caches_are_emptied),
+		cmocka_unit_test(full_caches_are_emptied),        cmocka_unit_test(budgets_need_little_memory),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
