@@ -38,6 +38,9 @@ DROP FUNCTION twice(text);
 
 -- Nothing is written, and errors and limits are the query's.
 SELECT :columns FROM dsv3_estimate('UPDATE rows SET body = dsv3_generate(body)');
+SELECT :columns FROM dsv3_estimate('WITH x AS (INSERT INTO rows VALUES (0) RETURNING 1) SELECT * FROM x');
+SELECT :columns FROM dsv3_estimate('SELECT body FROM rows FOR UPDATE');
+SELECT :columns FROM dsv3_estimate('SELECT calls FROM dsv3_estimate(''SELECT dsv3_generate(body) FROM rows'')');
 SELECT :columns FROM dsv3_estimate('SELECT 1; SELECT 2');
 SELECT :columns FROM dsv3_estimate('SELECT no_such_column FROM rows');
 SELECT :columns FROM dsv3_estimate('SELECT dsv3_generate(repeat(body, 1000)) FROM rows');

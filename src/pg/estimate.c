@@ -24,6 +24,7 @@
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
 #include "portability/instr_time.h"
+#include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
@@ -36,6 +37,8 @@
 PG_FUNCTION_INFO_V1(dsv3_estimate_1_0);
 
 #define SAMPLE_MAX 1000
+
+static bool sampling; /* a query runs for its sample; there is one count of calls */
 
 typedef struct Sample
 {
@@ -140,6 +143,10 @@ read_plan(SPIPlanPtr plan, double *rows, double *calls)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("query must be a SELECT"),
 						errhint("For INSERT ... SELECT, UPDATE and the like, estimate the SELECT that reads "
 								"the same rows.")));
+	if (!CommandIsReadOnly(stmt))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("query must be a SELECT that only reads"),
+				 errhint("Leave out FOR UPDATE and the like, and statements in WITH that write.")));
 	*rows = stmt->planTree->plan_rows;
 	*calls = calls_of(stmt->planTree, stmt->rtable, 1);
 	foreach (lc, stmt->subplans)
@@ -181,6 +188,7 @@ take_sample(SPIPlanPtr plan, int calls, Sample *sample)
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	dsv3_guard_sample(calls);
+	sampling = true;
 	PG_TRY();
 	{
 		read_rows(plan, sample);
@@ -194,6 +202,7 @@ take_sample(SPIPlanPtr plan, int calls, Sample *sample)
 	PG_END_TRY();
 	enough = dsv3_guard_sampled(&sample->calls);
 	dsv3_guard_sample(-1);
+	sampling = false;
 	RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
@@ -233,6 +242,9 @@ dsv3_estimate_1_0(PG_FUNCTION_ARGS)
 	dsv3_require_preload();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	if (sampling)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("query must not call dsv3_estimate"),
+						errhint("Estimate the query that it is asked about.")));
 	if (most < 1 || most > SAMPLE_MAX)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("sample must be between 1 and %d", SAMPLE_MAX)));
