@@ -380,11 +380,15 @@ look(int64 id, char **told, TimestampTz *told_at)
 Datum
 dsv3_job_run_1_0(PG_FUNCTION_ARGS)
 {
-	int64 id = PG_GETARG_INT64(0);
+	int64 id;
 	TimestampTz told_at = 0;
 	char *told = NULL;
 	bool over = false;
 
+	if (PG_ARGISNULL(0))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("no job was named"),
+						errhint("Give the number of one of dsv3_jobs.")));
+	id = PG_GETARG_INT64(0);
 	if (!fcinfo->context || !IsA(fcinfo->context, CallContext) ||
 		castNode(CallContext, fcinfo->context)->atomic)
 		ereport(

@@ -122,6 +122,13 @@ take_keys(Dsv3Job *job, ArrayType *array)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("name of a key column is NULL")));
 		job->keys[i] = pstrdup(NameStr(*DatumGetName(values[i])));
+		for (int k = 0; k < i; k++)
+		{
+			if (strcmp(job->keys[k], job->keys[i]) == 0)
+				ereport(ERROR, (errcode(ERRCODE_DUPLICATE_COLUMN),
+								errmsg("key column \"%s\" is named twice", job->keys[i]),
+								errhint("Name each column of the key once.")));
+		}
 	}
 }
 

@@ -100,6 +100,31 @@ refuse_temporary(const char *what)
 							"temporary.")));
 }
 
+/* A value for each row, by the row alone: which rows come together is not the call's business. It is looked at by itself, so
+ * that errors show it as it was written. */
+static void
+check_rows(const Dsv3Job *job)
+{
+	MemoryContext old = CurrentMemoryContext;
+	SPIPlanPtr plan = SPI_prepare(psprintf("SELECT %s\nFROM (%s\n) AS r", job->call, job->query), 0, NULL);
+	const Query *query;
+
+	if (plan == NULL)
+		elog(ERROR, "could not prepare the call of a job: %s", SPI_result_code_string(SPI_result));
+	query = linitial_node(
+		Query, ((CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan)))->query_list);
+	if (query->hasAggs || query->hasWindowFuncs || query->hasTargetSRFs)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("call of a job must not have %s",
+							   query->hasAggs          ? "aggregates"
+							   : query->hasWindowFuncs ? "window functions"
+													   : "functions that return sets"),
+						errhint("It is asked for a value of each row. Put what concerns several rows into the "
+								"query.")));
+	SPI_freeplan(plan);
+	MemoryContextSwitchTo(old); /* SPI leaves its own behind */
+}
+
 /* The row type of a query, in order. Raises, in the name of `what`, for what a job cannot run. */
 static TupleDesc
 describe(const char *sql, const char *what, int n_params, Oid *param_types)
@@ -318,6 +343,7 @@ dsv3_job_text(const Dsv3Job *job, Dsv3JobText *text)
 							errmsg("column \"%s\" of type %s cannot be a key of a job", job->keys[i],
 								   format_type_be(text->key_types[i]))));
 	}
+	check_rows(job);
 	make_list(job, text);
 	make_unpack(job, text);
 	make_compute(job, text);

@@ -94,6 +94,10 @@ for my $case (
 	[ q{'SELECT 1 AS id -- ', '''x'' AS answer FROM docs', 'answers', '{id}'}, '22023', 'FROM in the call' ],
 	[ q{'SELECT 1 AS id', '''x''', 'answers', '{id}'}, '22023', 'an expression without a name' ],
 	[ q{'SELECT 1 AS id', '''x'' AS other', 'answers', '{id}'}, '42703', 'no such column' ],
+	[ q{'SELECT 1 AS id', '''x'' AS answer', 'answers', '{id,id}'}, '42701', 'a key column twice' ],
+	[ q{'SELECT 1 AS id', 'count(*)::text AS answer', 'answers', '{id}'}, '22023', 'an aggregate' ],
+	[ q{'SELECT 1 AS id', 'lag(id) OVER ()::text AS answer', 'answers', '{id}'}, '22023', 'a window function' ],
+	[ q{'SELECT 1 AS id', 'generate_series(1, 2)::text AS answer', 'answers', '{id}'}, '22023', 'a function that returns a set' ],
 	[ q{'SELECT 1 AS id', '''x'' AS id', 'answers', '{id}'}, '42701', 'a key as a result' ],
 	[ q{'SELECT 1 AS n', '''x'' AS answer', 'docs', '{n}'}, '42P16', 'no unique index' ],
 	[ q{'SELECT NULL::int AS id', '''x'' AS answer', 'answers', '{id}'}, '22023', 'a NULL key' ],
@@ -146,6 +150,7 @@ ok(wait_for('the worker', sub { sql("SELECT count(*) FROM pg_stat_activity WHERE
 is(sql("SELECT done FROM dsv3_job_progress WHERE id = $job"), sql('SELECT count(*) FROM answers'), 'what is written stays');
 sql("SELECT dsv3_job_forget($job)");
 is(state_of($job), '', 'forgotten');
+query_fails($node, 'CALL dsv3_job_run(NULL)', '22004', qr/no job was named/, 'dsv3_jobs', 'run no job');
 query_fails($node, "BEGIN; CALL dsv3_job_run(1)", '25001', qr/transaction block/, 'transactions of its own', 'run in a transaction');
 query_fails($node, 'SELECT dsv3_job_pause(987654)', '42704', qr/does not exist/, 'dsv3_jobs', 'no such job');
 
