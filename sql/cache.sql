@@ -34,6 +34,7 @@ SELECT dsv3_pin_prefix('x', options => '{"seed": 1}');
 -- Thrown away.
 SELECT cached(:'instruction', 'one'), dsv3_cache_reset('memory'), cached(:'instruction', 'one');
 SELECT cached(:'instruction', 'one'), dsv3_cache_reset(), cached(:'instruction', 'one');
+SELECT cached(:'instruction', 'one'), dsv3_cache_reset(NULL), cached(:'instruction', 'one');
 SELECT dsv3_cache_reset('disk');
 SELECT dsv3_warmup();
 SELECT count(*) FROM dsv3_stat_kv_cache;

@@ -332,7 +332,7 @@ COMMENT ON FUNCTION dsv3_unpin_prefix(pg_catalog.text, pg_catalog.text, pg_catal
 CREATE FUNCTION dsv3_cache_reset(kind pg_catalog.text DEFAULT 'all')
 RETURNS pg_catalog.void
 AS 'MODULE_PATHNAME', 'dsv3_cache_reset_1_0'
-LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED COST 10000;
+LANGUAGE C VOLATILE CALLED ON NULL INPUT PARALLEL RESTRICTED COST 10000;
 COMMENT ON FUNCTION dsv3_cache_reset(pg_catalog.text)
 	IS 'throw away the cached beginnings of prompts of all roles, in memory and on disk, or in memory only';
 

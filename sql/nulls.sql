@@ -7,6 +7,9 @@ SELECT count(*) FROM dsv3_generate_stream('x', NULL);
 SELECT dsv3_chat(NULL) IS NULL;
 SELECT dsv3_tokenize(NULL) IS NULL, dsv3_detokenize(NULL) IS NULL, dsv3_count_tokens(NULL) IS NULL,
        dsv3_logprob(NULL, 'x') IS NULL, dsv3_logprob('x', NULL) IS NULL, dsv3_cancel(NULL) IS NULL;
+SELECT dsv3_classify('x', NULL) IS NULL, dsv3_is_true('x', NULL) IS NULL, dsv3_score('x', NULL) IS NULL, dsv3_extract_json('x', NULL) IS NULL;
+SELECT count(*) FROM dsv3_generate_batch(NULL, 'x');
+SELECT dsv3_agg('x', NULL);
 SELECT s.requests - b.requests AS requests_made FROM dsv3_stat_engine AS s, before AS b;
 
 -- NULL for anything else means its default.

@@ -76,7 +76,7 @@ dsv3_unpin_prefix_1_0(PG_FUNCTION_ARGS)
 Datum
 dsv3_cache_reset_1_0(PG_FUNCTION_ARGS)
 {
-	char *kind = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *kind = PG_ARGISNULL(0) ? "all" : text_to_cstring(PG_GETARG_TEXT_PP(0));
 	Dsv3Request request;
 	Dsv3Answer answer;
 

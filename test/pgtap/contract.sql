@@ -39,7 +39,7 @@ INSERT INTO contract VALUES
 	('dsv3_estimate(text,integer)', 'record', true, true, 1000000),
 	('dsv3_pin_prefix(text,text,jsonb)', 'integer', true, false, 1000000),
 	('dsv3_unpin_prefix(text,text,jsonb)', 'integer', true, false, 10000),
-	('dsv3_cache_reset(text)', 'void', true, true, 10000),
+	('dsv3_cache_reset(text)', 'void', true, false, 10000),
 	('dsv3_warmup()', 'bigint', true, false, 1000000),
 	('dsv3_prompt_create(text,text,text,jsonb,jsonb)', 'integer', true, false, 100),
 	('dsv3_prompt_drop(text,integer)', 'void', true, false, 100),
