@@ -95,9 +95,10 @@ name_list(char *const *names, int n, const char *before, const char *after, cons
 static void
 refuse_temporary(const char *what)
 {
-	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s is or uses a temporary table", what),
-					errhint("A job runs in a session of its own, which does not see it. Make a table that is not "
-							"temporary.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s is or uses a temporary table", what),
+			 errhint("A job runs in a session of its own, which does not see it. Make a table that is not "
+					 "temporary.")));
 }
 
 /* A value for each row, by the row alone: which rows come together is not the call's business. It is looked at by itself, so
@@ -111,16 +112,17 @@ check_rows(const Dsv3Job *job)
 
 	if (plan == NULL)
 		elog(ERROR, "could not prepare the call of a job: %s", SPI_result_code_string(SPI_result));
-	query = linitial_node(
-		Query, ((CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan)))->query_list);
+	query =
+		linitial_node(Query, ((CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan)))->query_list);
 	if (query->hasAggs || query->hasWindowFuncs || query->hasTargetSRFs)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("call of a job must not have %s",
-							   query->hasAggs          ? "aggregates"
-							   : query->hasWindowFuncs ? "window functions"
-													   : "functions that return sets"),
-						errhint("It is asked for a value of each row. Put what concerns several rows into the "
-								"query.")));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("call of a job must not have %s", query->hasAggs          ? "aggregates"
+													  : query->hasWindowFuncs ? "window functions"
+																			  : "functions that return sets"),
+			 errhint("It is asked for a value of each row. Put what concerns several rows into the "
+					 "query.")));
 	SPI_freeplan(plan);
 	MemoryContextSwitchTo(old); /* SPI leaves its own behind */
 }

@@ -346,7 +346,8 @@ dsv3_prompt_create_1_0(PG_FUNCTION_ARGS)
 	/* Versions of a prompt that was shipped are dumped, its row is not. */
 	static const char new_version[] =
 		"INSERT INTO %s.dsv3_prompt AS p (name, owner) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE "
-		"SET owner = COALESCE(p.owner, excluded.owner), last_version = GREATEST(p.last_version, (SELECT pg_catalog.max(v.version) FROM "
+		"SET owner = COALESCE(p.owner, excluded.owner), last_version = GREATEST(p.last_version, (SELECT "
+		"pg_catalog.max(v.version) FROM "
 		"%s.dsv3_prompt_version AS v WHERE v.name OPERATOR(pg_catalog.=) p.name)) OPERATOR(pg_catalog.+) 1 "
 		"WHERE p.owner IS NULL OR pg_catalog.pg_has_role($2, p.owner::pg_catalog.oid, 'USAGE') "
 		"RETURNING last_version";
@@ -400,7 +401,8 @@ dsv3_prompt_drop_1_0(PG_FUNCTION_ARGS)
 		"UPDATE %s.dsv3_prompt AS p SET owner = CASE WHEN p.shipped THEN p.owner END, "
 		"readers = CASE WHEN p.shipped THEN p.readers ELSE '{}' END, "
 		"last_version = GREATEST(p.last_version, (SELECT pg_catalog.max(v.version) FROM "
-		"%s.dsv3_prompt_version AS v WHERE v.name OPERATOR(pg_catalog.=) p.name)) WHERE p.name OPERATOR(pg_catalog.=) $1 "
+		"%s.dsv3_prompt_version AS v WHERE v.name OPERATOR(pg_catalog.=) p.name)) WHERE p.name "
+		"OPERATOR(pg_catalog.=) $1 "
 		"AND pg_catalog.pg_has_role($2, p.owner::pg_catalog.oid, 'USAGE') AND $3 IS NULL";
 	static const char one[] =
 		"DELETE FROM %s.dsv3_prompt_version AS v USING %s.dsv3_prompt AS p "
