@@ -29,6 +29,7 @@ typedef struct Writer
 	int proc;
 	bool settled; /* a writer has settled what the last one, or a crash, left */
 	bool wanted;  /* also without anything to write */
+	bool gone;    /* the last one failed because there was no log; whoever calls has made one since */
 	TimestampTz launched_at;
 	TimestampTz failed_at; /* 0: the last one did not fail */
 	Dsv3Error error;
@@ -202,7 +203,7 @@ writer_of(Oid database)
 static bool
 has_failed_lately(const Writer *writer)
 {
-	return writer->failed_at != 0 &&
+	return writer->failed_at != 0 && !writer->gone &&
 		   TimestampDifferenceMilliseconds(writer->failed_at, GetCurrentTimestamp()) < PATIENCE_MS;
 }
 
@@ -590,6 +591,7 @@ dsv3_audit_fail(Oid database, const Dsv3Error *err, bool gone)
 		writer->launched_at = 0;
 		writer->wanted = false;
 		writer->failed_at = GetCurrentTimestamp();
+		writer->gone = gone;
 		writer->error = answer;
 	}
 	for (int i = 0; i < ring->n_records; i++)

@@ -168,7 +168,7 @@ extern bool dsv3_audit_detach(void);
 /* Leave in the middle of work, which the next writer does: those who wait go on waiting. */
 extern void dsv3_audit_orphan(void);
 
-/* Leave, and tell why; also when no writer could be started. `gone`: the database does not exist any more. */
+/* Leave, and tell why; also when no writer could be started. `gone`: the database, or its log, does not exist any more. */
 extern void dsv3_audit_fail(Oid database, const Dsv3Error *err, bool gone);
 
 /* ---- the supervisor's side ---- */
