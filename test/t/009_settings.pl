@@ -193,7 +193,7 @@ SKIP:
 	skip 'no model with a draft layer in build/draft-model', 6 unless -r "$model/config.json";
 	my $ask = q{SELECT dsv3_generate('Hello', max_tokens => 60), dsv3_generate('Hello', max_tokens => 60, temperature => 0.9, seed => 5)};
 	my $drafted = q{SELECT (engine ->> 'drafted_tokens')::int > 0, (engine ->> 'accepted_tokens')::int > 0 FROM dsv3_stat_engine};
-	set('dsv3.model_path' => "'$model'", 'dsv3.weights' => 'stored', 'dsv3.speculative' => 'off');
+	set('dsv3.model_path' => "'$model'", 'dsv3.weights' => 'stored', 'dsv3.kv_cache_type' => 'f32', 'dsv3.speculative' => 'off');
 	$node->restart;
 	ok(wait_state($node, 'ready'), 'speculative = off: ready');
 	my $answer = $node->safe_psql('postgres', $ask);
